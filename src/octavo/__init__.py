@@ -1,0 +1,1 @@
+"""Octavo: an LLM inference engine whose KV cache is paged."""

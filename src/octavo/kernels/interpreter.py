@@ -1,0 +1,93 @@
+"""`Interpreter`, `KVStore`, `StepInput`: what runs a `Program`, whatever runs it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.kernels.program import Buffer
+from octavo.kv.spec import KVCacheSpec
+
+IntArray = npt.NDArray[np.int32]
+FloatArray = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepInput:
+    """One step's rows. Request i owns rows ``query_start_loc[i] … query_start_loc[i + 1] - 1``.
+
+    The row at ``positions[row]`` writes K/V to slot
+    ``block_tables[i, position // block_size] * block_size + position % block_size``.
+    All arrays are int32 and C-contiguous; they may be views of larger persistent arrays.
+    """
+
+    token_ids: IntArray
+    """[num_tokens]"""
+    positions: IntArray
+    """[num_tokens]; within a request consecutive."""
+    query_start_loc: IntArray
+    """[num_requests + 1]"""
+    seq_lens: IntArray
+    """[num_requests]; tokens with K/V in the cache once the step is done."""
+    block_tables: IntArray
+    """[num_requests, max_blocks_per_request]; entries beyond a request's blocks are never read."""
+    logit_rows: IntArray
+    """[num_logit_rows]; the rows whose logits are wanted."""
+
+
+class KVStore(Protocol):
+    """The memory of the paged cache; its layout belongs to the interpreter."""
+
+    spec: KVCacheSpec
+    num_blocks: int
+    """Usable blocks; one more, with id ``num_blocks``, is the null block."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the whole store."""
+        ...
+
+    def block(self, layer: int, block_id: int) -> npt.NDArray[np.generic]:
+        """A copy of one block in the logical shape [2, block_size, num_kv_heads, head_dim]; 0 is K, 1 is V."""
+        ...
+
+    def write_block(self, layer: int, block_id: int, content: npt.NDArray[np.generic]) -> None:
+        """Overwrite one block from the logical shape (tests, and tiers later)."""
+        ...
+
+    def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy block ``src`` to ``dst`` in every layer, for each (src, dst) in order."""
+        ...
+
+
+class Interpreter(Protocol):
+    """Runs one `Program` over one `KVStore`."""
+
+    kv_store: KVStore
+
+    def run(self, step: StepInput) -> FloatArray:
+        """Run every op for the rows of ``step``.
+
+        Returns:
+            Logits [num_logit_rows, vocab_size], float32, valid until the next call of this interpreter.
+            Without a head the array is empty.
+        """
+        ...
+
+    def logits(self, rows: IntArray) -> FloatArray:
+        """The head alone, for other rows of the step that ran last; same validity as `run`'s result."""
+        ...
+
+    def read(self, buffer: Buffer) -> FloatArray:
+        """A copy of a buffer's rows after the last run [num_tokens, width] (tests: the storage of earlier buffers is reused)."""
+        ...
+
+    def write(self, buffer: Buffer, rows: FloatArray) -> None:
+        """Fill an `Input` buffer before a run (tests)."""
+        ...
+
+    def close(self) -> None:
+        """Give back memory and threads; calling it again does nothing."""
+        ...

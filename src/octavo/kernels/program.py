@@ -1,0 +1,314 @@
+"""`Program`: a model as a list of ops over buffers, the only interface between models and kernels.
+
+A model is written once, as Python that appends ops (`octavo.models.llama`). Interpreters run it: numpy
+(`octavo.kernels.reference`, obvious and slow: the specification) and native code (`octavo.kernels.native`).
+A buffer holds one row of float32 per token of the step. Nothing here depends on the number of rows.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from octavo.kernels.weight import Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Rows of ``width`` float32, one per token of the step."""
+
+    index: int
+    width: int
+
+
+class RopeStyle(StrEnum):
+    """Which elements of a head rope rotates together."""
+
+    INTERLEAVED = "interleaved"
+    """(0, 1), (2, 3), …: how GGUF stores llama-type weights."""
+    HALF_SPLIT = "half_split"
+    """(0, d/2), (1, d/2 + 1), …: Qwen, Gemma, and Hugging Face files."""
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """Rotary position embedding of the first ``rotary_dim`` elements of each head.
+
+    ``frequencies[i]`` (float64, ``rotary_dim / 2`` of them) is the angle in radians per position of pair i,
+    with any scaling already in it; cosines and sines are multiplied by ``magnitude``.
+    """
+
+    style: RopeStyle
+    rotary_dim: int
+    frequencies: tuple[float, ...]
+    magnitude: float = 1.0
+
+
+class Activation(StrEnum):
+    """The gate's activation in a gated MLP."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_tanh"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """``out`` is filled by the caller before the step (single-op tests)."""
+
+    out: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """``out[row] = weight[token_ids[row]] * scale``."""
+
+    out: Buffer
+    weight: Weight
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RmsNorm:
+    """``out = x / sqrt(mean(x²) + eps) * weight``, per row. ``weight``: float32 [width]."""
+
+    out: Buffer
+    x: Buffer
+    weight: Weight
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``out = concat(x @ part.T for part in parts) (+ bias) (+ add_to)``.
+
+    ``parts`` share their columns and are laid side by side in ``out``, each in its own quantisation.
+    With ``add_to`` the result is added to that buffer in place and ``out`` is that buffer.
+    """
+
+    out: Buffer
+    x: Buffer
+    parts: tuple[Weight, ...]
+    bias: Weight | None = None
+    accumulate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RopeAndWriteKV:
+    """Rotate the queries and keys of ``qkv`` and write K and V of each token into its slot of ``layer``.
+
+    ``qkv`` rows are [num_heads * head_dim | num_kv_heads * head_dim | num_kv_heads * head_dim];
+    ``out`` receives the rotated queries, [num_heads * head_dim].
+    """
+
+    out: Buffer
+    qkv: Buffer
+    layer: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope: RopeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class PagedAttention:
+    """Causal attention of each query row over K/V read back from the cache through its block table.
+
+    Query head h reads K/V head ``h // (num_heads / num_kv_heads)``. A row at position p sees positions
+    ``max(0, p - window + 1) … p`` (all up to p without a window). ``soft_cap`` c turns a score s into c·tanh(s/c).
+    """
+
+    out: Buffer
+    q: Buffer
+    layer: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    window: int | None = None
+    soft_cap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatedActivation:
+    """``out = activation(gate) * up`` where ``gate_up`` rows are [gate | up]."""
+
+    out: Buffer
+    gate_up: Buffer
+    activation: Activation = Activation.SILU
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """``logits = x[logit_rows] @ weight.T``, only for the rows that need them. Always the last op."""
+
+    x: Buffer
+    weight: Weight
+    soft_cap: float | None = None
+
+
+Op = Input | Embed | RmsNorm | Linear | RopeAndWriteKV | PagedAttention | GatedActivation | Logits
+
+
+@dataclass(slots=True)
+class Program:
+    """Ops in execution order. The methods append one op each and return its output buffer."""
+
+    ops: list[Op] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+
+    def input(self, width: int) -> Buffer:
+        """A buffer that the caller fills (tests of single ops)."""
+        out = self._buffer(width)
+        self.ops.append(Input(out))
+        return out
+
+    def embed(self, weight: Weight, *, scale: float = 1.0) -> Buffer:
+        """Look up each token's embedding."""
+        out = self._buffer(weight.shape[1])
+        self.ops.append(Embed(out, weight, scale))
+        return out
+
+    def rms_norm(self, x: Buffer, weight: Weight, *, eps: float) -> Buffer:
+        """Root-mean-square norm of each row."""
+        _check(
+            weight.shape == (x.width,),
+            f"norm weight {weight.name} has shape {weight.shape}, rows have {x.width}",
+        )
+        out = self._buffer(x.width)
+        self.ops.append(RmsNorm(out, x, weight, eps))
+        return out
+
+    def linear(
+        self, x: Buffer, *parts: Weight, bias: Weight | None = None, add_to: Buffer | None = None
+    ) -> Buffer:
+        """Multiply by one weight, or by several whose outputs lie side by side."""
+        width = sum(part.shape[0] for part in parts)
+        for part in parts:
+            _check(
+                part.shape[1] == x.width,
+                f"weight {part.name} takes {part.shape[1]} columns, rows have {x.width}",
+            )
+        _check(add_to is None or add_to.width == width, f"cannot add {width} columns to another width")
+        out = self._buffer(width) if add_to is None else add_to
+        self.ops.append(Linear(out, x, parts, bias, accumulate=add_to is not None))
+        return out
+
+    def rope_and_write_kv(
+        self,
+        qkv: Buffer,
+        *,
+        layer: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        rope: RopeSpec,
+    ) -> Buffer:
+        """Rotate queries and keys; K and V go into the paged cache. Returns the queries."""
+        _check(
+            qkv.width == (num_heads + 2 * num_kv_heads) * head_dim,
+            f"qkv rows have {qkv.width} columns",
+        )
+        out = self._buffer(num_heads * head_dim)
+        self.ops.append(RopeAndWriteKV(out, qkv, layer, num_heads, num_kv_heads, head_dim, rope))
+        return out
+
+    def paged_attention(
+        self,
+        q: Buffer,
+        *,
+        layer: int,
+        num_kv_heads: int,
+        head_dim: int,
+        scale: float,
+        window: int | None = None,
+        soft_cap: float | None = None,
+    ) -> Buffer:
+        """Attend over the cache through the block tables."""
+        out = self._buffer(q.width)
+        num_heads = q.width // head_dim
+        _check(
+            num_heads % num_kv_heads == 0,
+            f"{num_heads} heads cannot share {num_kv_heads} K/V heads",
+        )
+        self.ops.append(
+            PagedAttention(out, q, layer, num_heads, num_kv_heads, head_dim, scale, window, soft_cap)
+        )
+        return out
+
+    def gated_activation(self, gate_up: Buffer, *, activation: Activation = Activation.SILU) -> Buffer:
+        """``activation(gate) * up`` of rows [gate | up]."""
+        out = self._buffer(gate_up.width // 2)
+        self.ops.append(GatedActivation(out, gate_up, activation))
+        return out
+
+    def logits(self, x: Buffer, weight: Weight, *, soft_cap: float | None = None) -> None:
+        """The output head; ends the program."""
+        _check(
+            weight.shape[1] == x.width,
+            f"head {weight.name} takes {weight.shape[1]} columns, rows have {x.width}",
+        )
+        self.ops.append(Logits(x, weight, soft_cap))
+
+    @property
+    def head(self) -> Logits | None:
+        """The final `Logits` op, if the program has one."""
+        last = self.ops[-1] if self.ops else None
+        return last if isinstance(last, Logits) else None
+
+    def _buffer(self, width: int) -> Buffer:
+        buffer = Buffer(len(self.buffers), width)
+        self.buffers.append(buffer)
+        return buffer
+
+
+def buffers_read(op: Op) -> Iterator[Buffer]:
+    """The buffers whose content ``op`` uses."""
+    match op:
+        case Input() | Embed():
+            return
+        case RmsNorm() | Logits():
+            yield op.x
+        case Linear():
+            yield op.x
+            if op.accumulate:
+                yield op.out
+        case RopeAndWriteKV():
+            yield op.qkv
+        case PagedAttention():
+            yield op.q
+        case GatedActivation():
+            yield op.gate_up
+
+
+def buffer_written(op: Op) -> Buffer | None:
+    """The buffer that ``op`` fills, if any."""
+    return None if isinstance(op, Logits) else op.out
+
+
+def assign_storage(ops: Iterable[Op]) -> dict[int, int]:
+    """Give each buffer a storage slot, reusing a slot after its buffer's last use (linear scan).
+
+    Returns:
+        Buffer index to slot number. Buffers that are alive at the same time never share a slot, and an
+        op's output never shares one with its inputs; buffers that share a slot have the same width.
+    """
+    ops = list(ops)
+    last_use: dict[int, int] = {}
+    for position, op in enumerate(ops):
+        for buffer in buffers_read(op):
+            last_use[buffer.index] = position
+    slots: dict[int, int] = {}
+    free: dict[int, list[int]] = {}
+    for position, op in enumerate(ops):
+        out = buffer_written(op)
+        if out is not None and out.index not in slots:
+            reusable = free.setdefault(out.width, [])
+            slots[out.index] = reusable.pop() if reusable else len(set(slots.values()))
+        for buffer in {b.index: b for b in buffers_read(op)}.values():
+            if last_use[buffer.index] == position and buffer.index in slots:
+                free.setdefault(buffer.width, []).append(slots[buffer.index])
+    return slots
+
+
+def _check(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)

@@ -1,0 +1,61 @@
+"""`RequestOutput`: what a caller gets back, under vLLM's names."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Log-probability of one token at one position, from the model's own distribution."""
+
+    logprob: float
+    rank: int | None = None
+    """1 for the most likely token."""
+    decoded_token: str | None = None
+
+
+Logprobs = dict[int, Logprob]
+"""Token id to log-probability at one position: the token that is there and the most likely ones."""
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One of the ``n`` continuations of a request."""
+
+    index: int
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    cumulative_logprob: float | None = None
+    logprobs: list[Logprobs] | None = None
+    finish_reason: str | None = None
+    """"stop", "length", "abort" or "error"; ``None`` while it runs."""
+    stop_reason: int | str | None = None
+    """The stop token id or stop string that ended it, if it was not the end-of-sequence token."""
+    error: str | None = None
+    """Why this continuation failed, with finish_reason "error"."""
+    seed: int | None = None
+    """The seed used, given or drawn."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether no more tokens will come."""
+        return self.finish_reason is not None
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """A request's prompt and everything generated so far."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: Sequence[int]
+    outputs: list[CompletionOutput]
+    prompt_logprobs: list[Logprobs | None] | None = None
+    """One entry per prompt token, the first ``None``."""
+    num_cached_tokens: int = 0
+    """Prompt tokens whose K/V was found in the prefix cache."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether every continuation has ended."""
+        return all(output.finished for output in self.outputs)

@@ -1,0 +1,121 @@
+"""`SamplingParams`: how the tokens of one request are chosen and when it ends."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+from octavo.errors import InvalidRequestError
+
+MAX_SEED = 2**64 - 1
+MAX_LOGPROBS = 20
+MAX_N = 128
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingParams:
+    """Parameters of one request, under the names vLLM and the OpenAI API use.
+
+    Raises:
+        InvalidRequestError: a value is out of range; ``param`` names the field.
+    """
+
+    n: int = 1
+    """How many independent continuations to generate."""
+    temperature: float = 1.0
+    """Softmax temperature; 0 is greedy."""
+    top_p: float = 1.0
+    """Keep the smallest set of most likely tokens whose probabilities reach this sum."""
+    top_k: int = 0
+    """Keep the k most likely tokens; 0 or -1 keeps all."""
+    min_p: float = 0.0
+    """Drop tokens less likely than this fraction of the most likely one."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logit of each token already generated."""
+    frequency_penalty: float = 0.0
+    """Subtracted from the logit of a token once per time it was generated."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens in the prompt or output."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Token id to a number added to its logit."""
+    seed: int | None = None
+    """Seed of the counter-based generator; drawn at admission if omitted."""
+    max_tokens: int = 16
+    """Upper bound of generated tokens per continuation."""
+    min_tokens: int = 0
+    """No stop token or stop string ends the request before this many tokens."""
+    stop: Sequence[str] = ()
+    """Strings that end the generation; not part of the text unless asked for."""
+    stop_token_ids: Sequence[int] = ()
+    """Token ids that end the generation."""
+    include_stop_str_in_output: bool = False
+    """Keep the stop string at the end of the text."""
+    ignore_eos: bool = False
+    """Go on after the model's end-of-sequence token."""
+    skip_special_tokens: bool = True
+    """Leave special tokens out of the text."""
+    logprobs: int | None = None
+    """Return the log-probability of each generated token and of this many alternatives."""
+    prompt_logprobs: int | None = None
+    """The same for each token of the prompt (the first has none)."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        _check_integer("n", self.n, 1, MAX_N)
+        _check_integer("max_tokens", self.max_tokens, 1, None)
+        _check_integer("min_tokens", self.min_tokens, 0, self.max_tokens)
+        _check_integer("top_k", self.top_k, -1, None)
+        _check_number("temperature", self.temperature, 0.0, math.inf)
+        _check_number("top_p", self.top_p, 0.0, 1.0)
+        _check_number("min_p", self.min_p, 0.0, 1.0)
+        _check_number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _check_number("repetition_penalty", self.repetition_penalty, 0.0, math.inf)
+        if self.top_p == 0.0:
+            raise InvalidRequestError(
+                "top_p must be above 0, got 0; use temperature=0 for greedy", param="top_p"
+            )
+        if self.repetition_penalty == 0.0:
+            raise InvalidRequestError(
+                "repetition_penalty must be above 0, got 0; 1 turns it off",
+                param="repetition_penalty",
+            )
+        if self.seed is not None:
+            _check_integer("seed", self.seed, 0, MAX_SEED)
+        for name in ("logprobs", "prompt_logprobs"):
+            if (count := getattr(self, name)) is not None:
+                _check_integer(name, count, 0, MAX_LOGPROBS)
+        if any(not text for text in self.stop):
+            raise InvalidRequestError("stop must not contain an empty string", param="stop")
+        for token_id, bias in self.logit_bias.items():
+            _check_integer("logit_bias", token_id, 0, None)
+            _check_number("logit_bias", bias, -100.0, 100.0)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is always taken."""
+        return self.temperature == 0.0
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether earlier tokens change the logits."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0)
+
+
+def _check_integer(name: str, value: object, low: int, high: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequestError(f"{name} must be an integer, got {value!r}", param=name)
+    if value < low or (high is not None and value > high):
+        bound = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise InvalidRequestError(f"{name} must be {bound}, got {value}", param=name)
+
+
+def _check_number(name: str, value: object, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidRequestError(f"{name} must be a finite number, got {value!r}", param=name)
+    if not low <= value <= high:
+        raise InvalidRequestError(f"{name} must be between {low} and {high}, got {value}", param=name)
+
+
+SAMPLING_PARAM_NAMES = tuple(f.name for f in fields(SamplingParams))
+"""Names of all parameters, for front ends that forward keyword arguments."""
