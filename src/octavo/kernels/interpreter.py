@@ -50,7 +50,7 @@ class KVStore(Protocol):
         ...
 
     def block(self, layer: int, block_id: int) -> npt.NDArray[np.generic]:
-        """A copy of one block in the logical shape [2, block_size, num_kv_heads, head_dim]; 0 is K, 1 is V."""
+        """A copy of one block, [2, block_size, num_kv_heads, head_dim]; 0 is K, 1 is V."""
         ...
 
     def write_block(self, layer: int, block_id: int, content: npt.NDArray[np.generic]) -> None:
@@ -81,7 +81,10 @@ class Interpreter(Protocol):
         ...
 
     def read(self, buffer: Buffer) -> FloatArray:
-        """A copy of a buffer's rows after the last run [num_tokens, width] (tests: the storage of earlier buffers is reused)."""
+        """A copy of a buffer's rows after the last run [num_tokens, width].
+
+        For tests: a buffer that a later op's output took the storage of no longer holds its own rows.
+        """
         ...
 
     def write(self, buffer: Buffer, rows: FloatArray) -> None:

@@ -113,7 +113,8 @@ class PagedAttention:
     """Causal attention of each query row over K/V read back from the cache through its block table.
 
     Query head h reads K/V head ``h // (num_heads / num_kv_heads)``. A row at position p sees positions
-    ``max(0, p - window + 1) … p`` (all up to p without a window). ``soft_cap`` c turns a score s into c·tanh(s/c).
+    ``max(0, p - window + 1) … p`` (all up to p without a window). ``soft_cap`` c turns a score s into
+    c·tanh(s/c).
     """
 
     out: Buffer

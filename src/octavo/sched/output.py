@@ -19,7 +19,7 @@ class NewRequest(NamedTuple):
 
     prompt_token_ids: Sequence[int]
     output_token_ids: Sequence[int]
-    """Tokens generated before a preemption; empty for a fresh request. A copy: the scheduler never changes it."""
+    """Tokens generated before a preemption; empty for a fresh request. A copy that never changes."""
     sampling_params: SamplingParams
     seed: int
     """Seed of the counter-based generator; never ``None`` from here on."""
@@ -70,7 +70,10 @@ class SchedulerOutput(NamedTuple):
 
 
 class TokenLogprobs(NamedTuple):
-    """Log-probabilities at one position, from the model's own distribution (before penalties and temperature)."""
+    """Log-probabilities at one position, from the model's own distribution.
+
+    That is before penalties, bias and temperature.
+    """
 
     logprob: float
     """Of the token that is there."""

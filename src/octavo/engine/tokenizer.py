@@ -1,0 +1,77 @@
+"""`Tokenizer`: what the engine needs to turn text into token ids and back. Implementations live in `octavo.models`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+ChatMessage = Mapping[str, Any]
+"""One turn of a conversation: at least ``role`` and ``content``, as the chat template expects them."""
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back. Safe to use from several threads at once."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids; every id is in ``range(vocab_size)``."""
+        ...
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The beginning-of-sequence token, whether or not `encode` adds it."""
+        ...
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Every token that ends a text or a turn."""
+        ...
+
+    def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
+        """Turn text into token ids.
+
+        Args:
+            text: any text; special tokens written out in it are ordinary text unless ``parse_special``.
+            add_special_tokens: put the tokens around the text that the model wants there (one BOS).
+            parse_special: take ``<|im_start|>`` and the like as the control tokens they name. For text
+                that a chat template rendered, together with ``add_special_tokens=False``.
+
+        Raises:
+            InvalidRequestError: the text holds a lone surrogate, which no encoding can carry.
+        """
+        ...
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of a whole sequence; bytes that are not UTF-8 become U+FFFD.
+
+        Raises:
+            InvalidRequestError: an id is not in ``range(vocab_size)``.
+        """
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The exact bytes one token stands for; a special token's name, encoded.
+
+        A character may be spread over several tokens, so these bytes alone need not be UTF-8.
+
+        Raises:
+            InvalidRequestError: the id is not in ``range(vocab_size)``.
+        """
+        ...
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token is a control token, which is not part of the text shown to a user."""
+        ...
+
+    def apply_chat_template(
+        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **variables: object
+    ) -> str:
+        """Render a conversation as the text the model was trained on.
+
+        Args:
+            messages: the conversation, oldest first.
+            add_generation_prompt: end with the opening of the assistant's next turn.
+            variables: further variables of the template, such as ``tools``.
+
+        Raises:
+            InvalidRequestError: the template refuses these messages, or the model has none.
+        """
+        ...

@@ -1,0 +1,309 @@
+"""`GGUFFile`: a reader of GGUF files, versions 2 and 3, that copies no weights.
+
+The file is memory-mapped. The header, metadata and tensor directory are parsed once, with every count,
+length and offset checked against the end of the file before it is used, so that a damaged file costs
+one clear error and never an allocation of the size it claims. The layout is little-endian:
+
+    "GGUF" | version u32 | tensor count u64 | metadata count u64
+    metadata: key string | value type u32 | value                  (a string is: length u64 | UTF-8 bytes)
+    tensors:  name string | dimensions u32 | each dimension u64 | type u32 | offset u64
+    padding to the alignment | tensor bytes, each tensor at its offset from here
+"""
+
+import hashlib
+import math
+import mmap
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.errors import ModelLoadError
+from octavo.kernels.weight import Weight
+from octavo.models.ggml_types import SUPPORTED, type_name
+from octavo.models.gguf_metadata import Metadata, MetadataValue
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_DEFAULT_ALIGNMENT = 32
+_MAX_DIMENSIONS = 4
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_NUMBERS: dict[int, tuple[struct.Struct, np.dtype[np.generic]]] = {
+    type_id: (struct.Struct(f"<{code}"), np.dtype(f"<{code}"))
+    for type_id, code in {
+        0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", _BOOL: "?", 10: "Q", 11: "q", 12: "d",
+    }.items()
+}  # fmt: skip
+
+# The shortest metadata entry is an empty key and one byte; the shortest tensor entry has one dimension.
+_SHORTEST_ENTRY = _U64.size + _U32.size + 1
+_SHORTEST_TENSOR = _U64.size + _U32.size + _U64.size + _U32.size + _U64.size
+
+# A part of each tensor goes into the fingerprint: fine-tunes of one model have equal directories.
+_SAMPLED_BYTES = 256
+
+
+class TensorEntry(NamedTuple):
+    """One line of the tensor directory."""
+
+    name: str
+    shape: tuple[int, ...]
+    """(rows, columns), or (columns,); GGUF writes them the other way round."""
+    type_id: int
+    offset: int
+    """From the start of the file [bytes]."""
+
+    @property
+    def num_elements(self) -> int:
+        """How many numbers the tensor holds."""
+        return math.prod(self.shape)
+
+    @property
+    def num_bytes(self) -> int | None:
+        """Size in the file; ``None`` if the type is not supported, so that nobody knows."""
+        layout = SUPPORTED.get(self.type_id)
+        return None if layout is None else self.num_elements // layout.num_elements * layout.num_bytes
+
+
+class GGUFFile:
+    """An open GGUF file.
+
+    Attributes:
+        path: where it lies.
+        metadata: the key-value section.
+        tensors: the tensor directory by name, in file order.
+        num_bytes: size of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Map and parse the file.
+
+        Raises:
+            ModelLoadError: not a readable file, or damaged; the message says where.
+        """
+        self.path = path
+        self._map = _map_file(path)
+        self.num_bytes = len(self._map)
+        cursor = _Cursor(path, self._map)
+        num_tensors, num_entries = _read_header(cursor)
+        self.metadata = Metadata(path, _read_metadata(cursor, num_entries))
+        self.tensors = _read_directory(cursor, num_tensors, _alignment(self.metadata))
+        self._directory_end = cursor.position
+
+    def weight(self, name: str) -> Weight:
+        """The tensor of this name as a view of the mapped file, which it keeps open.
+
+        Raises:
+            ModelLoadError: there is no such tensor, or its type is not supported.
+        """
+        entry = self.tensors.get(name)
+        if entry is None:
+            raise ModelLoadError(f"{self.path}: the file has no tensor {name!r}, which this model needs")
+        layout = SUPPORTED.get(entry.type_id)
+        num_bytes = entry.num_bytes
+        if layout is None or num_bytes is None:
+            names = ", ".join(layout.quantization for layout in SUPPORTED.values())
+            raise ModelLoadError(
+                f"{self.path}: tensor {name!r} has type {type_name(entry.type_id)}; supported are {names}"
+            )
+        raw = np.frombuffer(self._map, np.uint8, num_bytes, entry.offset)
+        return Weight(name, entry.shape, layout.quantization, raw)
+
+    def fingerprint(self) -> bytes:
+        """SHA-256 over the file's size, everything before the weights, and the head of every tensor."""
+        digest = hashlib.sha256(_U64.pack(self.num_bytes))
+        digest.update(self._map[: self._directory_end])
+        for entry in self.tensors.values():
+            digest.update(self._map[entry.offset : entry.offset + _SAMPLED_BYTES])
+        return digest.digest()
+
+
+def _map_file(path: Path) -> mmap.mmap:
+    try:
+        if not path.is_file():
+            kind = "a directory; give the .gguf file in it" if path.is_dir() else "not there"
+            raise ModelLoadError(f"{path}: the model file is {kind}")
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except ValueError as error:  # what mmap says of an empty file, and open of a NUL in the name
+        raise ModelLoadError(f"{path}: not a GGUF file: {error}") from None
+    except OSError as error:
+        raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+class _Cursor:
+    """Reads forward through the mapped file; nothing is read, or even reserved, beyond its end."""
+
+    def __init__(self, path: Path, buffer: mmap.mmap) -> None:
+        self.path = path
+        self.buffer = buffer
+        self.size = len(buffer)
+        self.position = 0
+
+    def error(self, message: str) -> ModelLoadError:
+        return ModelLoadError(f"{self.path}: {message} (at byte {self.position:,} of {self.size:,})")
+
+    def expect(self, num_bytes: int, what: str) -> None:
+        """Check that ``num_bytes`` follow."""
+        if num_bytes > self.size - self.position:
+            raise self.error(f"truncated or damaged: {what} needs {num_bytes:,} bytes")
+
+    def unpack(self, layout: struct.Struct, what: str) -> int | float | bool:
+        self.expect(layout.size, what)
+        value: int | float | bool = layout.unpack_from(self.buffer, self.position)[0]
+        self.position += layout.size
+        return value
+
+    def u32(self, what: str) -> int:
+        return int(self.unpack(_U32, what))
+
+    def u64(self, what: str) -> int:
+        return int(self.unpack(_U64, what))
+
+    def string(self, what: str) -> str:
+        return self.strings(1, what)[0]
+
+    def strings(self, count: int, what: str) -> list[str]:
+        """``count`` strings; vocabularies have hundreds of thousands, so the loop is kept tight."""
+        self.expect(count * _U64.size, what)
+        buffer, size, position = self.buffer, self.size, self.position
+        length_at = _U64.unpack_from
+        strings = []
+        try:
+            for _ in range(count):
+                start = position + 8
+                position = start + length_at(buffer, position)[0]
+                if position > size:
+                    self.position = start
+                    raise self.error(f"truncated or damaged: a string in {what} ends beyond the file")
+                strings.append(buffer[start:position].decode())
+        except struct.error:
+            self.position = position
+            raise self.error(f"truncated or damaged: {what} ends beyond the file") from None
+        except UnicodeDecodeError:
+            self.position = start
+            raise self.error(f"damaged: {what} holds a string that is not UTF-8") from None
+        self.position = position
+        return strings
+
+    def numbers(self, dtype: np.dtype[np.generic], count: int, what: str) -> npt.NDArray[np.generic]:
+        self.expect(count * dtype.itemsize, what)
+        values = np.frombuffer(self.buffer, dtype, count, self.position)
+        self.position += values.nbytes
+        return values
+
+
+def _read_header(cursor: _Cursor) -> tuple[int, int]:
+    """The number of tensors and of metadata entries."""
+    magic = cursor.buffer[:4]
+    if magic != _MAGIC:
+        raise ModelLoadError(
+            f"{cursor.path}: not a GGUF file: it starts with {magic!r} instead of {_MAGIC!r}"
+        )
+    cursor.position = len(_MAGIC)
+    version = cursor.u32("the version")
+    if version not in _VERSIONS:
+        swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+        kind = "a big-endian file" if swapped in _VERSIONS else f"version {version}"
+        raise ModelLoadError(
+            f"{cursor.path}: {kind} of GGUF is not supported; versions 2 and 3, little-endian, are"
+        )
+    num_tensors, num_entries = cursor.u64("the tensor count"), cursor.u64("the metadata count")
+    cursor.expect(num_tensors * _SHORTEST_TENSOR, f"a directory of {num_tensors:,} tensors")
+    cursor.expect(num_entries * _SHORTEST_ENTRY, f"metadata of {num_entries:,} entries")
+    return num_tensors, num_entries
+
+
+def _read_metadata(cursor: _Cursor, num_entries: int) -> dict[str, MetadataValue]:
+    values: dict[str, MetadataValue] = {}
+    for index in range(num_entries):
+        key = cursor.string(f"the key of metadata entry {index}")
+        if key in values:
+            raise cursor.error(f"metadata {key!r} is there twice")
+        values[key] = _read_value(cursor, f"metadata {key!r}")
+    return values
+
+
+def _read_value(cursor: _Cursor, what: str) -> MetadataValue:
+    type_id = cursor.u32(f"the type of {what}")
+    if type_id == _STRING:
+        return cursor.string(what)
+    if type_id == _ARRAY:
+        return _read_array(cursor, what)
+    if type_id in _NUMBERS:
+        return cursor.unpack(_NUMBERS[type_id][0], what)
+    raise cursor.error(f"{what} has the unknown value type {type_id}")
+
+
+def _read_array(cursor: _Cursor, what: str) -> MetadataValue:
+    type_id = cursor.u32(f"the element type of {what}")
+    count = cursor.u64(f"the length of {what}")
+    if type_id == _STRING:
+        return cursor.strings(count, what)
+    if type_id in _NUMBERS:
+        return cursor.numbers(_NUMBERS[type_id][1], count, what)
+    kind = "arrays within an array are" if type_id == _ARRAY else f"element type {type_id} is"
+    raise cursor.error(f"{what}: {kind} not supported")
+
+
+def _alignment(metadata: Metadata) -> int:
+    alignment = metadata.count("general.alignment", default=_DEFAULT_ALIGNMENT)
+    if alignment & (alignment - 1):
+        raise ModelLoadError(f"{metadata.path}: general.alignment must be a power of two, found {alignment}")
+    return alignment
+
+
+def _read_directory(cursor: _Cursor, num_tensors: int, alignment: int) -> dict[str, TensorEntry]:
+    entries = [_read_entry(cursor, index) for index in range(num_tensors)]
+    start = -(-cursor.position // alignment) * alignment
+    tensors: dict[str, TensorEntry] = {}
+    for entry in entries:
+        if entry.name in tensors:
+            raise cursor.error(f"tensor {entry.name!r} is there twice")
+        tensors[entry.name] = _placed(cursor, entry, start, alignment)
+    _check_overlap(cursor.path, tensors)
+    return tensors
+
+
+def _read_entry(cursor: _Cursor, index: int) -> TensorEntry:
+    name = cursor.string(f"the name of tensor {index}")
+    num_dimensions = cursor.u32(f"the dimensions of tensor {name!r}")
+    if not 1 <= num_dimensions <= _MAX_DIMENSIONS:
+        raise cursor.error(
+            f"tensor {name!r} has {num_dimensions:,} dimensions; 1 to {_MAX_DIMENSIONS} are possible"
+        )
+    dimensions = [cursor.u64(f"the shape of tensor {name!r}") for _ in range(num_dimensions)]
+    type_id, offset = cursor.u32(f"the type of tensor {name!r}"), cursor.u64(f"the offset of tensor {name!r}")
+    return TensorEntry(name, tuple(reversed(dimensions)), type_id, offset)
+
+
+def _placed(cursor: _Cursor, entry: TensorEntry, start: int, alignment: int) -> TensorEntry:
+    """The entry with its offset counted from the start of the file, once it is known to lie within it."""
+    problem = None
+    placed = entry._replace(offset=start + entry.offset)
+    layout = SUPPORTED.get(entry.type_id)
+    num_bytes = placed.num_bytes or 0
+    if not entry.num_elements:
+        problem = f"has an empty shape {list(entry.shape)}"
+    elif layout and entry.shape[-1] % layout.num_elements:
+        problem = f"has rows of {entry.shape[-1]:,}, not a multiple of {layout.num_elements} as {layout.quantization} needs"
+    elif entry.offset % alignment:
+        problem = f"lies at offset {entry.offset:,}, not a multiple of the alignment {alignment}"
+    elif placed.offset + num_bytes > cursor.size:
+        end = placed.offset + num_bytes
+        problem = f"ends at byte {end:,}, beyond the file's {cursor.size:,}: truncated or damaged"
+    if problem:
+        raise ModelLoadError(f"{cursor.path}: tensor {entry.name!r} {problem}")
+    return placed
+
+
+def _check_overlap(path: Path, tensors: dict[str, TensorEntry]) -> None:
+    ordered = sorted(tensors.values(), key=lambda entry: entry.offset)
+    for entry, following in zip(ordered, ordered[1:], strict=False):
+        if entry.offset + (entry.num_bytes or 0) > following.offset:
+            raise ModelLoadError(f"{path}: tensors {entry.name!r} and {following.name!r} overlap")

@@ -1,0 +1,31 @@
+"""`ModelSpec`: the numbers of a model that everything above the kernels needs."""
+
+from dataclasses import dataclass
+
+from octavo.kernels.program import RopeSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """A decoder-only transformer, as its file describes it. All sizes are counts of elements."""
+
+    architecture: str
+    """GGUF's name for it, such as "llama"."""
+    name: str
+    """What the file calls itself, or the file's name."""
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    """Width of the gated MLP."""
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    context_length: int
+    """Longest sequence the model was made for [tokens]."""
+    rms_norm_eps: float
+    rope: RopeSpec
+    sliding_window: int | None
+    """Tokens a layer looks back, itself included; ``None``: all of them."""
+    tied_head: bool
+    """Whether the output head is the embedding table."""
