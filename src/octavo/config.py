@@ -2,11 +2,13 @@
 
 Defaults < command line. The command line is generated from these dataclasses, so a field's
 docstring is its help text. Everything that depends on the model or the machine is decided in one
-pure function, `resolve`; no ``None`` and no "auto" survives it.
+pure function, `octavo.resolve.resolve`; no ``None`` and no "auto" survives it.
 """
 
-from dataclasses import dataclass, field
-from typing import Literal
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args, get_type_hints
 
 from octavo.errors import ConfigError
 
@@ -26,6 +28,14 @@ class ModelConfig:
     """Longest sequence, prompt and output together [tokens]; the model's own context if omitted."""
     chat_template: str | None = None
     """A jinja2 file that replaces the model's chat template."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        if self.max_model_len is not None and self.max_model_len < 2:
+            raise ConfigError(
+                f"max_model_len must be at least 2, one token of prompt and one of output, "
+                f"got {self.max_model_len}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +58,7 @@ class CacheConfig:
     """Share of the blocks kept free when a waiting request is admitted beside running ones."""
 
     def __post_init__(self) -> None:
+        _check_types(self)
         if self.block_size < 8 or self.block_size % 8:
             raise ConfigError(f"block_size must be a positive multiple of 8, got {self.block_size}")
         if not 0.0 < self.kv_cache_memory_share <= 0.95:
@@ -72,12 +83,15 @@ class SchedulerConfig:
     """Spread a long prompt over several steps."""
     long_prefill_token_threshold: int = 0
     """Most tokens of one prompt per step while other requests exist; 0 sets no limit."""
+    long_prefill_fair_share: bool = False
+    """Let that limit grow to an equal share of the step's tokens, so that few requests still fill it."""
     scheduling_policy: PolicyName = "fcfs"
     """First come first served, or by priority (lower first)."""
     max_waiting_requests: int = 4096
     """Bound of the waiting queue; further requests are refused."""
 
     def __post_init__(self) -> None:
+        _check_types(self)
         for name in ("max_num_batched_tokens", "max_num_seqs", "max_waiting_requests"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -99,6 +113,7 @@ class RunnerConfig:
     """Threads; from affinity mask and cgroup quota if omitted."""
 
     def __post_init__(self) -> None:
+        _check_types(self)
         if self.num_threads is not None and self.num_threads < 1:
             raise ConfigError(f"num_threads must be at least 1, got {self.num_threads}")
 
@@ -111,3 +126,103 @@ class EngineConfig:
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     runner: RunnerConfig = field(default_factory=RunnerConfig)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> "EngineConfig":
+        """Sort options by name into the parts; a name is unique over all of them.
+
+        Raises:
+            ConfigError: an option does not exist, with the nearest names, or its value is wrong.
+        """
+        rest = dict(options)
+        parts = {}
+        for part in fields(cls):
+            kind: Any = part.default_factory
+            parts[part.name] = kind(**{f.name: rest.pop(f.name) for f in fields(kind) if f.name in rest})
+        if rest:
+            raise _unknown_option(next(iter(rest)))
+        return cls(**parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedConfig:
+    """What an engine really runs with. Every field is a value; `dataclasses.asdict` is what is logged."""
+
+    model: str
+    """Path of the model file."""
+    architecture: str
+    chat_template: str
+    """Path of the template, or "model" for the model's own."""
+    max_model_len: int
+    """Longest sequence, prompt and output together [tokens]."""
+    block_size: int
+    num_blocks: int
+    """Usable blocks."""
+    kv_cache_bytes: int
+    """Size of the KV cache, null block included."""
+    kv_bytes_per_token: int
+    kv_dtype: KVDtypeName
+    enable_prefix_caching: bool
+    watermark: float
+    scheduler: SchedulerConfig
+    kernels: Literal["native", "reference"]
+    isa: str
+    """Instruction set of the native kernels; "numpy" with the reference."""
+    num_threads: int
+
+    @property
+    def num_kv_tokens(self) -> int:
+        """Tokens that the whole KV cache holds."""
+        return self.num_blocks * self.block_size
+
+    @property
+    def max_concurrency(self) -> float:
+        """How many sequences of the greatest length fit in the KV cache at once."""
+        return self.num_kv_tokens / self.max_model_len
+
+
+OPTION_NAMES = tuple(f.name for part in fields(EngineConfig) for f in fields(part.default_factory))  # type: ignore[arg-type]
+"""Names of all options, over all parts."""
+
+_FOREIGN_OPTIONS = {
+    "dtype": "weights keep their file's quantisation, sums are float32; kv_dtype sets the cache's format",
+    "quantization": "weights keep the quantisation of their file",
+    "gpu_memory_utilization": "no GPU is used; kv_cache_memory or kv_cache_memory_share size the KV cache",
+    "kv_cache_dtype": "the option is kv_dtype",
+    "kv_cache_memory_bytes": "the option is kv_cache_memory, as in '4GiB'",
+    "num_gpu_blocks_override": "the option is num_blocks",
+    "swap_space": "a preempted request is computed anew, nothing is swapped",
+    "cpu_offload_gb": "the model is computed on the CPU",
+    "tensor_parallel_size": "one process computes the whole model; num_threads sets its threads",
+    "pipeline_parallel_size": "one process computes the whole model; num_threads sets its threads",
+    "data_parallel_size": "one process computes the whole model; num_threads sets its threads",
+    "tokenizer": "the tokenizer is the one in the model file",
+    "trust_remote_code": "no code is ever loaded with a model",
+    "enforce_eager": "nothing is captured or compiled at run time, so there is nothing to turn off",
+    "seed": "a seed belongs to a request: SamplingParams(seed=…)",
+}
+"""Options of vLLM that mean nothing here, and what to do instead."""
+
+
+def _unknown_option(name: str) -> ConfigError:
+    if name in _FOREIGN_OPTIONS:
+        return ConfigError(f"there is no option {name}: {_FOREIGN_OPTIONS[name]}; leave it out")
+    near = difflib.get_close_matches(name, OPTION_NAMES, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(OPTION_NAMES)}"
+    return ConfigError(f"there is no option {name}; {hint}")
+
+
+def _check_types(config: object) -> None:
+    """Compare every field with its annotation: a number, a text, a flag, one of a few names, or ``None``."""
+    for name, annotation in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        choices = get_args(annotation) if getattr(annotation, "__origin__", None) is Literal else ()
+        if choices:
+            if value not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+            continue
+        allowed = get_args(annotation) or (annotation,)
+        is_whole_number = type(value) is int and float in allowed
+        if type(value) not in allowed and not is_whole_number:
+            kinds = " or ".join("None" if kind is type(None) else kind.__name__ for kind in allowed)
+            raise ConfigError(f"{name} must be of type {kinds}, got {value!r}")

@@ -1,4 +1,4 @@
-"""`Tokenizer`: what the engine needs to turn text into token ids and back. Implementations live in `octavo.models`."""
+"""`Tokenizer`: text to token ids and back. What implements it lives in `octavo.models`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol

@@ -65,7 +65,10 @@ class KVStore(Protocol):
 class Interpreter(Protocol):
     """Runs one `Program` over one `KVStore`."""
 
-    kv_store: KVStore
+    @property
+    def kv_store(self) -> KVStore:
+        """The paged cache that `run` reads and writes."""
+        ...
 
     def run(self, step: StepInput) -> FloatArray:
         """Run every op for the rows of ``step``.

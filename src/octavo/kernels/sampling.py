@@ -11,7 +11,7 @@ from octavo.kernels.interpreter import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingInput:
-    """How each row of logits is turned into a token. All arrays C-contiguous, one entry per row unless said."""
+    """How each row of logits becomes a token. Arrays are C-contiguous, one entry per row unless said."""
 
     temperature: FloatArray
     """[num_rows]; 0 is greedy."""

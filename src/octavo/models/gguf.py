@@ -11,6 +11,7 @@ one clear error and never an allocation of the size it claims. The layout is lit
 """
 
 import hashlib
+import itertools
 import math
 import mmap
 import struct
@@ -18,11 +19,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from octavo.errors import ModelLoadError
-from octavo.kernels.weight import Weight
+from octavo.kernels.quantization import BLOCK_LAYOUTS, bytes_per_row
+from octavo.kernels.weight import Quantization, Weight
 from octavo.models.ggml_types import SUPPORTED, type_name
+from octavo.models.gguf_cursor import Cursor
 from octavo.models.gguf_metadata import Metadata, MetadataValue
 
 _MAGIC = b"GGUF"
@@ -30,8 +32,6 @@ _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _MAX_DIMENSIONS = 4
 
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _NUMBERS: dict[int, tuple[struct.Struct, np.dtype[np.generic]]] = {
     type_id: (struct.Struct(f"<{code}"), np.dtype(f"<{code}"))
@@ -41,8 +41,8 @@ _NUMBERS: dict[int, tuple[struct.Struct, np.dtype[np.generic]]] = {
 }  # fmt: skip
 
 # The shortest metadata entry is an empty key and one byte; the shortest tensor entry has one dimension.
-_SHORTEST_ENTRY = _U64.size + _U32.size + 1
-_SHORTEST_TENSOR = _U64.size + _U32.size + _U64.size + _U32.size + _U64.size
+_SHORTEST_ENTRY = 8 + 4 + 1
+_SHORTEST_TENSOR = 8 + 4 + 8 + 4 + 8
 
 # A part of each tensor goes into the fingerprint: fine-tunes of one model have equal directories.
 _SAMPLED_BYTES = 256
@@ -64,10 +64,17 @@ class TensorEntry(NamedTuple):
         return math.prod(self.shape)
 
     @property
+    def quantization(self) -> Quantization | None:
+        """How the numbers are stored; ``None`` if the type is not supported."""
+        return SUPPORTED.get(self.type_id)
+
+    @property
     def num_bytes(self) -> int | None:
         """Size in the file; ``None`` if the type is not supported, so that nobody knows."""
-        layout = SUPPORTED.get(self.type_id)
-        return None if layout is None else self.num_elements // layout.num_elements * layout.num_bytes
+        quantization = self.quantization
+        if quantization is None:
+            return None
+        return math.prod(self.shape[:-1]) * bytes_per_row(quantization, self.shape[-1])
 
 
 class GGUFFile:
@@ -89,7 +96,7 @@ class GGUFFile:
         self.path = path
         self._map = _map_file(path)
         self.num_bytes = len(self._map)
-        cursor = _Cursor(path, self._map)
+        cursor = Cursor(path, self._map)
         num_tensors, num_entries = _read_header(cursor)
         self.metadata = Metadata(path, _read_metadata(cursor, num_entries))
         self.tensors = _read_directory(cursor, num_tensors, _alignment(self.metadata))
@@ -104,19 +111,18 @@ class GGUFFile:
         entry = self.tensors.get(name)
         if entry is None:
             raise ModelLoadError(f"{self.path}: the file has no tensor {name!r}, which this model needs")
-        layout = SUPPORTED.get(entry.type_id)
-        num_bytes = entry.num_bytes
-        if layout is None or num_bytes is None:
-            names = ", ".join(layout.quantization for layout in SUPPORTED.values())
+        quantization, num_bytes = entry.quantization, entry.num_bytes
+        if quantization is None or num_bytes is None:
             raise ModelLoadError(
-                f"{self.path}: tensor {name!r} has type {type_name(entry.type_id)}; supported are {names}"
+                f"{self.path}: tensor {name!r} has type {type_name(entry.type_id)};"
+                f" supported are {', '.join(SUPPORTED.values())}"
             )
         raw = np.frombuffer(self._map, np.uint8, num_bytes, entry.offset)
-        return Weight(name, entry.shape, layout.quantization, raw)
+        return Weight(name, entry.shape, quantization, raw)
 
     def fingerprint(self) -> bytes:
         """SHA-256 over the file's size, everything before the weights, and the head of every tensor."""
-        digest = hashlib.sha256(_U64.pack(self.num_bytes))
+        digest = hashlib.sha256(self.num_bytes.to_bytes(8, "little"))
         digest.update(self._map[: self._directory_end])
         for entry in self.tensors.values():
             digest.update(self._map[entry.offset : entry.offset + _SAMPLED_BYTES])
@@ -136,69 +142,7 @@ def _map_file(path: Path) -> mmap.mmap:
         raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-class _Cursor:
-    """Reads forward through the mapped file; nothing is read, or even reserved, beyond its end."""
-
-    def __init__(self, path: Path, buffer: mmap.mmap) -> None:
-        self.path = path
-        self.buffer = buffer
-        self.size = len(buffer)
-        self.position = 0
-
-    def error(self, message: str) -> ModelLoadError:
-        return ModelLoadError(f"{self.path}: {message} (at byte {self.position:,} of {self.size:,})")
-
-    def expect(self, num_bytes: int, what: str) -> None:
-        """Check that ``num_bytes`` follow."""
-        if num_bytes > self.size - self.position:
-            raise self.error(f"truncated or damaged: {what} needs {num_bytes:,} bytes")
-
-    def unpack(self, layout: struct.Struct, what: str) -> int | float | bool:
-        self.expect(layout.size, what)
-        value: int | float | bool = layout.unpack_from(self.buffer, self.position)[0]
-        self.position += layout.size
-        return value
-
-    def u32(self, what: str) -> int:
-        return int(self.unpack(_U32, what))
-
-    def u64(self, what: str) -> int:
-        return int(self.unpack(_U64, what))
-
-    def string(self, what: str) -> str:
-        return self.strings(1, what)[0]
-
-    def strings(self, count: int, what: str) -> list[str]:
-        """``count`` strings; vocabularies have hundreds of thousands, so the loop is kept tight."""
-        self.expect(count * _U64.size, what)
-        buffer, size, position = self.buffer, self.size, self.position
-        length_at = _U64.unpack_from
-        strings = []
-        try:
-            for _ in range(count):
-                start = position + 8
-                position = start + length_at(buffer, position)[0]
-                if position > size:
-                    self.position = start
-                    raise self.error(f"truncated or damaged: a string in {what} ends beyond the file")
-                strings.append(buffer[start:position].decode())
-        except struct.error:
-            self.position = position
-            raise self.error(f"truncated or damaged: {what} ends beyond the file") from None
-        except UnicodeDecodeError:
-            self.position = start
-            raise self.error(f"damaged: {what} holds a string that is not UTF-8") from None
-        self.position = position
-        return strings
-
-    def numbers(self, dtype: np.dtype[np.generic], count: int, what: str) -> npt.NDArray[np.generic]:
-        self.expect(count * dtype.itemsize, what)
-        values = np.frombuffer(self.buffer, dtype, count, self.position)
-        self.position += values.nbytes
-        return values
-
-
-def _read_header(cursor: _Cursor) -> tuple[int, int]:
+def _read_header(cursor: Cursor) -> tuple[int, int]:
     """The number of tensors and of metadata entries."""
     magic = cursor.buffer[:4]
     if magic != _MAGIC:
@@ -209,7 +153,7 @@ def _read_header(cursor: _Cursor) -> tuple[int, int]:
     version = cursor.u32("the version")
     if version not in _VERSIONS:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
-        kind = "a big-endian file" if swapped in _VERSIONS else f"version {version}"
+        kind = "the big-endian form" if swapped in _VERSIONS else f"version {version}"
         raise ModelLoadError(
             f"{cursor.path}: {kind} of GGUF is not supported; versions 2 and 3, little-endian, are"
         )
@@ -219,17 +163,17 @@ def _read_header(cursor: _Cursor) -> tuple[int, int]:
     return num_tensors, num_entries
 
 
-def _read_metadata(cursor: _Cursor, num_entries: int) -> dict[str, MetadataValue]:
+def _read_metadata(cursor: Cursor, num_entries: int) -> dict[str, MetadataValue]:
     values: dict[str, MetadataValue] = {}
     for index in range(num_entries):
-        key = cursor.string(f"the key of metadata entry {index}")
+        key = cursor.name(f"the key of metadata entry {index}")
         if key in values:
             raise cursor.error(f"metadata {key!r} is there twice")
         values[key] = _read_value(cursor, f"metadata {key!r}")
     return values
 
 
-def _read_value(cursor: _Cursor, what: str) -> MetadataValue:
+def _read_value(cursor: Cursor, what: str) -> MetadataValue:
     type_id = cursor.u32(f"the type of {what}")
     if type_id == _STRING:
         return cursor.string(what)
@@ -240,7 +184,7 @@ def _read_value(cursor: _Cursor, what: str) -> MetadataValue:
     raise cursor.error(f"{what} has the unknown value type {type_id}")
 
 
-def _read_array(cursor: _Cursor, what: str) -> MetadataValue:
+def _read_array(cursor: Cursor, what: str) -> MetadataValue:
     type_id = cursor.u32(f"the element type of {what}")
     count = cursor.u64(f"the length of {what}")
     if type_id == _STRING:
@@ -258,7 +202,7 @@ def _alignment(metadata: Metadata) -> int:
     return alignment
 
 
-def _read_directory(cursor: _Cursor, num_tensors: int, alignment: int) -> dict[str, TensorEntry]:
+def _read_directory(cursor: Cursor, num_tensors: int, alignment: int) -> dict[str, TensorEntry]:
     entries = [_read_entry(cursor, index) for index in range(num_tensors)]
     start = -(-cursor.position // alignment) * alignment
     tensors: dict[str, TensorEntry] = {}
@@ -270,40 +214,45 @@ def _read_directory(cursor: _Cursor, num_tensors: int, alignment: int) -> dict[s
     return tensors
 
 
-def _read_entry(cursor: _Cursor, index: int) -> TensorEntry:
-    name = cursor.string(f"the name of tensor {index}")
+def _read_entry(cursor: Cursor, index: int) -> TensorEntry:
+    name = cursor.name(f"the name of tensor {index}")
     num_dimensions = cursor.u32(f"the dimensions of tensor {name!r}")
     if not 1 <= num_dimensions <= _MAX_DIMENSIONS:
         raise cursor.error(
             f"tensor {name!r} has {num_dimensions:,} dimensions; 1 to {_MAX_DIMENSIONS} are possible"
         )
     dimensions = [cursor.u64(f"the shape of tensor {name!r}") for _ in range(num_dimensions)]
-    type_id, offset = cursor.u32(f"the type of tensor {name!r}"), cursor.u64(f"the offset of tensor {name!r}")
+    type_id = cursor.u32(f"the type of tensor {name!r}")
+    offset = cursor.u64(f"the offset of tensor {name!r}")
     return TensorEntry(name, tuple(reversed(dimensions)), type_id, offset)
 
 
-def _placed(cursor: _Cursor, entry: TensorEntry, start: int, alignment: int) -> TensorEntry:
+def _placed(cursor: Cursor, entry: TensorEntry, start: int, alignment: int) -> TensorEntry:
     """The entry with its offset counted from the start of the file, once it is known to lie within it."""
-    problem = None
+    if problem := _shape_problem(entry):
+        raise ModelLoadError(f"{cursor.path}: tensor {entry.name!r} {problem}")
     placed = entry._replace(offset=start + entry.offset)
-    layout = SUPPORTED.get(entry.type_id)
-    num_bytes = placed.num_bytes or 0
-    if not entry.num_elements:
-        problem = f"has an empty shape {list(entry.shape)}"
-    elif layout and entry.shape[-1] % layout.num_elements:
-        problem = f"has rows of {entry.shape[-1]:,}, not a multiple of {layout.num_elements} as {layout.quantization} needs"
-    elif entry.offset % alignment:
+    end = placed.offset + (placed.num_bytes or 0)
+    if entry.offset % alignment:
         problem = f"lies at offset {entry.offset:,}, not a multiple of the alignment {alignment}"
-    elif placed.offset + num_bytes > cursor.size:
-        end = placed.offset + num_bytes
+    elif end > cursor.size:
         problem = f"ends at byte {end:,}, beyond the file's {cursor.size:,}: truncated or damaged"
     if problem:
         raise ModelLoadError(f"{cursor.path}: tensor {entry.name!r} {problem}")
     return placed
 
 
+def _shape_problem(entry: TensorEntry) -> str | None:
+    if not entry.num_elements:
+        return f"has an empty shape {entry.shape}"
+    block = BLOCK_LAYOUTS[entry.quantization].num_elements if entry.quantization else 1
+    if entry.shape[-1] % block:
+        return f"has rows of {entry.shape[-1]:,}; {entry.quantization} needs multiples of {block}"
+    return None
+
+
 def _check_overlap(path: Path, tensors: dict[str, TensorEntry]) -> None:
     ordered = sorted(tensors.values(), key=lambda entry: entry.offset)
-    for entry, following in zip(ordered, ordered[1:], strict=False):
+    for entry, following in itertools.pairwise(ordered):
         if entry.offset + (entry.num_bytes or 0) > following.offset:
             raise ModelLoadError(f"{path}: tensors {entry.name!r} and {following.name!r} overlap")

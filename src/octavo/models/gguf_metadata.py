@@ -30,49 +30,50 @@ class Metadata:
         """A string, or ``None`` if the key is missing."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, str):
-            raise self._wrong(key, "a string")
+            raise self._wrong(key, value, "a string")
         return value
 
     def texts(self, key: str) -> list[str] | None:
         """An array of strings, or ``None`` if the key is missing."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, list):
-            raise self._wrong(key, "an array of strings")
+            raise self._wrong(key, value, "an array of strings")
         return value
 
     def array(self, key: str, *, length: int) -> npt.NDArray[Any] | None:
         """An array of ``length`` numbers, or ``None`` if the key is missing."""
         value = self.values.get(key)
         if value is not None and not (isinstance(value, np.ndarray) and len(value) == length):
-            raise self._wrong(key, f"an array of {length:,} numbers")
+            raise self._wrong(key, value, f"an array of {length:,} numbers")
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
         """A truth value."""
         value = self.values.get(key, default)
         if not isinstance(value, bool):
-            raise self._wrong(key, "true or false")
+            raise self._wrong(key, value, "true or false")
         return value
 
-    def count(self, key: str, *, default: int | None = None, minimum: int = 1) -> int:
-        """An integer from ``minimum`` to 16,777,216; without a default the key must be there.
+    def count(
+        self, key: str, *, default: int | None = None, minimum: int = 1, maximum: int = _LARGEST_COUNT
+    ) -> int:
+        """An integer from ``minimum`` to ``maximum``; without a default the key must be there.
 
         An array counts as its element if all its elements are equal (a number given per layer).
         """
         value = self._required(key, default)
         if isinstance(value, np.ndarray) and value.size and np.all(value == value[0]):
             value = value[0].item()
-        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= _LARGEST_COUNT:
-            raise self._wrong(key, f"an integer from {minimum} to {_LARGEST_COUNT:,}")
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+            raise self._wrong(key, value, f"an integer from {minimum} to {maximum:,}")
         return value
 
     def number(self, key: str, *, default: float | None = None) -> float:
         """A positive finite number; without a default the key must be there."""
         value = self._required(key, default)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or value <= 0:
-            raise self._wrong(key, "a positive number")
-        return float(value)
+        if isinstance(value, int | float) and math.isfinite(value) and value > 0:
+            return float(value)
+        raise self._wrong(key, value, "a positive number")
 
     def token_id(self, key: str, *, vocab_size: int) -> int | None:
         """A token id below ``vocab_size``, or ``None`` if the key is missing."""
@@ -80,17 +81,16 @@ class Metadata:
             return None
         value = self.values[key]
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < vocab_size:
-            raise self._wrong(key, f"a token id below {vocab_size:,}")
+            raise self._wrong(key, value, f"a token id below {vocab_size:,}")
         return value
 
-    def _required(self, key: str, default: float | None) -> Any:
+    def _required(self, key: str, default: float | None) -> MetadataValue:
         value = self.values.get(key, default)
         if value is None:
             raise ModelLoadError(f"{self.path}: the metadata lacks {key!r}, which this model needs")
         return value
 
-    def _wrong(self, key: str, wanted: str) -> ModelLoadError:
-        value = self.values.get(key)
+    def _wrong(self, key: str, value: MetadataValue, wanted: str) -> ModelLoadError:
         if isinstance(value, np.ndarray | list):
             found = f"an array of {len(value):,} values"
         else:

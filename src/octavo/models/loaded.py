@@ -3,10 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.errors import ModelLoadError
 from octavo.kernels.program import Program
 from octavo.models.chat_template import ChatTemplate
-from octavo.models.gguf_tokenizer import GGUFTokenizer
+from octavo.models.gguf import GGUFFile
+from octavo.models.gguf_metadata import Metadata
+from octavo.models.gguf_tokenizer import GGUFTokenizer, build_tokenizer
+from octavo.models.registry import find_architecture
 from octavo.models.spec import ModelSpec
+from octavo.models.weights import Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,22 +22,51 @@ class LoadedModel:
     spec: ModelSpec
     program: Program
     tokenizer: GGUFTokenizer
-    chat_template: ChatTemplate | None
-    """The template `tokenizer.apply_chat_template` renders; ``None`` if there is none."""
     fingerprint: bytes
     """32 bytes that differ between files whose K/V must not be mixed."""
     num_parameters: int
     weight_bytes: int
     """Size of the weights as stored in the file."""
 
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The template that `GGUFTokenizer.apply_chat_template` renders; ``None`` if there is none."""
+        return self.tokenizer.chat_template
+
 
 def load_model(path: Path | str, *, chat_template: Path | str | None = None) -> LoadedModel:
-    """Open a GGUF file and describe its model as a program.
+    """Open a GGUF file and describe its model as a program. No weight is read yet.
 
     Args:
-        path: the file; short names are resolved before (`octavo.models.default_model.resolve_model_path`).
+        path: the file; short names are resolved by `octavo.models.default_model.resolve_model_path`.
         chat_template: a jinja2 file that replaces the model's own template.
 
     Raises:
         ModelLoadError: the file is truncated, malformed, or asks for something that is not supported.
     """
+    file = GGUFFile(Path(path))
+    _refuse_part(file.metadata)
+    architecture = find_architecture(file.metadata)
+    template_path = None if chat_template is None else Path(chat_template)
+    tokenizer = build_tokenizer(file.metadata, chat_template=template_path)
+    weights = Weights(file)
+    spec = architecture.read_spec(file.metadata, weights, vocab_size=tokenizer.vocab_size)
+    program = architecture.build_program(spec, weights)
+    weights.check_all_used()
+    return LoadedModel(
+        path=file.path,
+        spec=spec,
+        program=program,
+        tokenizer=tokenizer,
+        fingerprint=file.fingerprint(),
+        num_parameters=weights.num_parameters,
+        weight_bytes=weights.num_bytes,
+    )
+
+
+def _refuse_part(metadata: Metadata) -> None:
+    num_parts = metadata.count("split.count", default=1, minimum=0)
+    if num_parts > 1:
+        raise ModelLoadError(
+            f"{metadata.path}: the file is one of {num_parts} parts of a model; join them into one file first"
+        )

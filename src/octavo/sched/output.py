@@ -91,7 +91,9 @@ class RequestResult(NamedTuple):
     """The sampled token; ``None`` if the step did not reach the last token, or on error."""
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: Sequence[TokenLogprobs] = ()
-    """For the prompt positions whose *next* token's probability became known in this step, in order."""
+    """Of the prompt's second to last token, all at once, in the step that reaches the prompt's end.
+
+    So a request that was preempted on the way there and starts over reports nothing twice."""
     error: str | None = None
     """Why this request alone failed (for example NaN in its logits)."""
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 
-from octavo.kv.hashing import BlockHash, BlockHasher
+from octavo.kv.hashing import BlockHash, BlockHasher, ExtraKey, request_root
 from octavo.sampling_params import SamplingParams
 
 
@@ -59,8 +59,8 @@ class Request:
     """The first of the ``n`` siblings, for all siblings but the first."""
     block_hasher: BlockHasher | None = None
     """Hashes full blocks for prefix caching; ``None`` if nothing is to be found or shared."""
-    hash_root: BlockHash | None = None
-    """Start of this request's hash chain; the hasher's own root if omitted."""
+    extra_keys: Sequence[ExtraKey] = ()
+    """What the K/V depends on beside the tokens, and what keeps it apart: adapter, cache salt."""
 
     token_ids: list[int] = field(init=False)
     """Prompt and output. Only `append_token` changes it."""
@@ -125,6 +125,12 @@ class Request:
         if self.block_hasher is not None and self.num_tokens % self.block_hasher.block_size == 0:
             self._hash_full_blocks()
 
+    def finish(self, reason: FinishReason, stop_reason: int | str | None = None) -> None:
+        """Record the end; whoever calls this sees to the blocks."""
+        self.status = RequestStatus.FINISHED
+        self.finish_reason = reason
+        self.stop_reason = stop_reason
+
     def sibling(self, request_id: str, *, choice_index: int) -> "Request":
         """Another continuation of the same prompt, which shares this request's K/V of it.
 
@@ -141,10 +147,10 @@ class Request:
             choice_index=choice_index,
             parent_id=self.request_id,
             block_hasher=self.block_hasher,
-            hash_root=self.hash_root,
+            extra_keys=self.extra_keys,
         )
 
     def _hash_full_blocks(self) -> None:
         if self.block_hasher is not None:
-            root = self.block_hasher.root if self.hash_root is None else self.hash_root
+            root = request_root(self.block_hasher.root, self.extra_keys)
             self.block_hasher.extend(self.block_hashes, self.token_ids, root)

@@ -16,8 +16,8 @@ class StopVerdict(NamedTuple):
     """The stop token id; ``None`` for the end-of-sequence token and for length."""
 
 
-def stop_verdict(request: Request, token_id: int, *, max_model_len: int) -> StopVerdict | None:
-    """Whether ``token_id``, the last token of ``request``, ends it.
+def stop_verdict(request: Request, token_id: int, *, limit: int) -> StopVerdict | None:
+    """Whether ``token_id``, the last token of ``request``, ends it; ``limit`` bounds any sequence [tokens].
 
     End-of-sequence token, then stop tokens, then length. ``min_tokens`` holds back the first two
     but never the length, or a request whose ``min_tokens`` do not fit would go on for ever.
@@ -25,6 +25,6 @@ def stop_verdict(request: Request, token_id: int, *, max_model_len: int) -> Stop
     if token_id in request.end_token_ids and request.num_output_tokens >= request.sampling_params.min_tokens:
         is_eos = token_id in request.eos_token_ids and not request.sampling_params.ignore_eos
         return StopVerdict(FinishReason.STOP, None if is_eos else token_id)
-    if request.num_tokens >= request.max_num_tokens or request.num_tokens >= max_model_len:
+    if request.num_tokens >= request.max_num_tokens or request.num_tokens >= limit:
         return StopVerdict(FinishReason.LENGTH)
     return None

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from octavo.sched.output import TokenLogprobs
-from octavo.sched.request import FinishReason
+from octavo.sched.output import RequestResult, TokenLogprobs
+from octavo.sched.request import FinishReason, Request
+from octavo.sched.stop import stop_verdict
 
 
 class RequestUpdate(NamedTuple):
@@ -16,10 +17,53 @@ class RequestUpdate(NamedTuple):
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: Sequence[TokenLogprobs] = ()
     finish_reason: FinishReason | None = None
-    """Set if this was the last update of the request."""
+    """Set if this is the last update of the request."""
     stop_reason: int | str | None = None
     """The stop token id that ended it; ``None`` for the end-of-sequence token."""
     error: str | None = None
     """Why the request failed, with ``FinishReason.ERROR``."""
     num_cached_tokens: int = 0
     """Tokens that the first admission found in the cache."""
+
+
+def apply_result(
+    request: Request, result: RequestResult, *, samples: bool, limit: int
+) -> RequestUpdate | None:
+    """Take in what a step computed for ``request``; ``None`` if there is nothing to tell.
+
+    Args:
+        request: gets the new token, and its end if this is it.
+        result: what the runner returned for it.
+        samples: whether the step was to sample a token.
+        limit: length at which any sequence ends [tokens].
+    """
+    token_id = result.token_id
+    error = result.error
+    if samples and token_id is None and error is None:
+        error = "the runner returned no token"
+    if error is not None:
+        request.finish(FinishReason.ERROR)
+        return RequestUpdate(request.request_id, finish_reason=FinishReason.ERROR, error=error)
+    if token_id is None:
+        return _prompt_update(request, result)
+    request.append_token(token_id)
+    verdict = stop_verdict(request, token_id, limit=limit)
+    if verdict is not None:
+        request.finish(*verdict)
+    return RequestUpdate(
+        request.request_id,
+        token_id,
+        result.logprobs,
+        result.prompt_logprobs,
+        request.finish_reason,
+        request.stop_reason,
+        None,
+        request.num_cached_tokens,
+    )
+
+
+def _prompt_update(request: Request, result: RequestResult) -> RequestUpdate | None:
+    """Of a step that computed a part of the prompt and reached no token to sample."""
+    if not result.prompt_logprobs:
+        return None
+    return RequestUpdate(request.request_id, prompt_logprobs=result.prompt_logprobs)

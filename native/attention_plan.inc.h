@@ -1,0 +1,143 @@
+// Cuts one attention op of one step into work items, without memory: every worker walks the same list.
+//
+// A request's rows are its (position, query head of one K/V head) pairs, position first: row r of a request
+// with `group` query heads per K/V head is position `first + r / group`, head `r % group` of the group.
+// Neighbouring rows see almost the same tokens, in a decode step as in a prefill chunk.
+//
+// How the work is cut never changes a bit: tiles and partitions follow absolute positions only, and the
+// partitions of a row are merged in ascending order whoever computed them.
+#pragma once
+
+#include "simd.h"
+#include "step.h"
+
+namespace octavo::OCTAVO_ISA {
+namespace {
+
+constexpr int kTileTokens = 64;
+constexpr int kPartitionTokens = 256;
+
+constexpr int round_up_to_lanes(int count) { return (count + kLanes - 1) / kLanes * kLanes; }
+constexpr int64_t at_least(int64_t value, int64_t least) { return value > least ? value : least; }
+constexpr int64_t at_most(int64_t value, int64_t most) { return value < most ? value : most; }
+
+// Rows of an item at most: its queries and outputs (24 KB each) should stay near the core.
+constexpr int max_item_rows(int head_dim) {
+  return static_cast<int>(at_most(at_least(6144 / round_up_to_lanes(head_dim), 24), 96));
+}
+
+// Outputs [rows, padded head_dim], maxima [rows], sums [rows] of one partition of one K/V head.
+constexpr int64_t partial_floats(int num_rows, int head_dim) {
+  return int64_t{num_rows} * round_up_to_lanes(head_dim) + 2 * round_up_to_lanes(num_rows);
+}
+
+// Rows of one request, and the partitions that they see. One K/V head of them is the unit of work.
+struct RowBlock {
+  int32_t request;
+  int32_t first_row, num_rows;  // within the request
+  int32_t first_position;       // of row 0 of the request
+  int32_t partition_begin, partition_end;
+  int32_t heads_per_item;  // K/V heads that one item takes
+  int32_t pieces;          // items that share a head's partitions; 1: not split
+  int64_t partials;        // first float of the block's partials, [kv_head][partition][partial_floats]
+
+  int num_partitions() const { return partition_end - partition_begin; }
+};
+
+struct AttentionItem {
+  RowBlock block;
+  int32_t kv_head_begin, kv_head_end;
+  int32_t partition_begin, partition_end;
+};
+
+// Visits the row blocks of a step in order. Within a request the newest rows, which see the most, come first.
+class RowBlockWalk {
+ public:
+  RowBlockWalk(const PagedAttentionOp& op, const StepView& step, int num_workers)
+      : op_(op), step_(step), group_(op.num_heads / op.num_kv_heads), num_workers_(num_workers) {
+    restart();
+    int64_t total = 0;
+    while (next()) total += cost(block_);
+    item_cost_ = at_least(total * op.num_kv_heads / (num_workers * kItemsPerWorker), kMinItemCost);
+    restart();
+  }
+
+  // Moves to the next block; false at the end.
+  bool next() {
+    if (block_.request >= 0 && block_.pieces > 1) partials_ += op_.num_kv_heads * head_partial_floats();
+    while (rows_left_ == 0) {
+      if (++block_.request >= step_.num_requests) return false;
+      const int32_t* rows = step_.query_start_loc + block_.request;
+      rows_left_ = (rows[1] - rows[0]) * group_;
+      if (rows_left_ > 0) block_.first_position = step_.positions[rows[0]];
+    }
+    const int most = max_item_rows(op_.head_dim);
+    block_.num_rows = rows_left_ % most == 0 ? most : rows_left_ % most;
+    rows_left_ -= block_.num_rows;
+    block_.first_row = rows_left_;
+    set_partitions();
+    set_pieces();
+    return true;
+  }
+
+  void restart() {
+    block_ = {};
+    block_.request = -1;
+    rows_left_ = 0;
+    partials_ = 0;
+  }
+
+  const RowBlock& block() const { return block_; }
+  int64_t num_items() const {
+    return (op_.num_kv_heads + block_.heads_per_item - 1) / block_.heads_per_item * int64_t{block_.pieces};
+  }
+  int64_t head_partial_floats() const { return block_.num_partitions() * partial_floats(block_.num_rows, op_.head_dim); }
+  // Floats that the partials of the blocks before this one take.
+  int64_t partials_before() const { return partials_; }
+
+  AttentionItem item(int64_t index) const {
+    const int piece = static_cast<int>(index % block_.pieces);
+    const int head = static_cast<int>(index / block_.pieces) * block_.heads_per_item;
+    const int head_end = static_cast<int>(at_most(head + block_.heads_per_item, op_.num_kv_heads));
+    const int partitions = block_.num_partitions();
+    return {block_, head, head_end, block_.partition_begin + partitions * piece / block_.pieces,
+            block_.partition_begin + partitions * (piece + 1) / block_.pieces};
+  }
+
+ private:
+  static constexpr int64_t kItemsPerWorker = 8;
+  static constexpr int64_t kMinItemCost = 2 * kPartitionTokens;  // below, handing it out costs more than it gives
+  static constexpr int64_t kRowsPerLoad = 2;  // loading a token's K/V costs about as much as two rows' arithmetic
+
+  int64_t cost(const RowBlock& block) const {
+    return int64_t{block.num_partitions()} * kPartitionTokens * (block.num_rows + kRowsPerLoad);
+  }
+
+  void set_partitions() {
+    const int oldest = block_.first_position + block_.first_row / group_;
+    const int newest = block_.first_position + (block_.first_row + block_.num_rows - 1) / group_;
+    const int first_token = op_.window > 0 ? static_cast<int>(at_least(oldest - op_.window + 1, 0)) : 0;
+    block_.partition_begin = first_token / kPartitionTokens;
+    block_.partition_end = newest / kPartitionTokens + 1;
+  }
+
+  void set_pieces() {
+    if (item_cost_ == 0) return;  // the constructor's first walk, which only adds costs up
+    const int64_t wanted = num_workers_ == 1 ? 1 : cost(block_) / item_cost_;
+    block_.pieces = static_cast<int32_t>(at_most(at_least(wanted, 1), block_.num_partitions()));
+    block_.heads_per_item = static_cast<int32_t>(at_most(at_least(item_cost_ / cost(block_), 1), op_.num_kv_heads));
+    block_.partials = partials_;
+  }
+
+  const PagedAttentionOp& op_;
+  const StepView& step_;
+  const int group_;
+  const int num_workers_;
+  int64_t item_cost_ = 0;
+  RowBlock block_ = {};
+  int32_t rows_left_ = 0;
+  int64_t partials_ = 0;
+};
+
+}  // namespace
+}  // namespace octavo::OCTAVO_ISA

@@ -1,0 +1,183 @@
+// Row by row: RMS norm, rope with the write into the KV cache, gated activation, soft cap (ADR 0001).
+#pragma once
+
+#include "simd_math.h"
+#include "step.h"
+
+namespace octavo::OCTAVO_ISA {
+namespace {
+
+// Calls visit(unit) for the units 0 … total - 1 that this worker gets. A share is small enough to even out
+// a busy neighbour and large enough to make claiming cheap.
+template <class Visit>
+OCTAVO_INLINE void for_claimed(Worker& worker, int64_t total, Visit visit) {
+  const int64_t share = total / (int64_t{worker.count} * 8) + 1;
+  for (int64_t begin = claim(worker, share); begin < total; begin = claim(worker, share)) {
+    const int64_t end = begin + share < total ? begin + share : total;
+    for (int64_t unit = begin; unit < end; ++unit) visit(unit);
+  }
+}
+
+// Calls visit(d, lanes) for vectors of 16 elements; the last may have fewer lanes.
+template <class Visit>
+OCTAVO_INLINE void for_lanes(int32_t width, Visit visit) {
+  int32_t d = 0;
+  for (; d + kLanes <= width; d += kLanes) visit(d, kLanes);
+  if (d < width) visit(d, width - d);
+}
+
+OCTAVO_INLINE f32x16 load_lanes(const float* p, int lanes) { return lanes == kLanes ? load16(p) : load_first(p, lanes); }
+
+OCTAVO_INLINE void store_lanes(float* p, f32x16 a, int lanes) {
+  if (lanes == kLanes) {
+    store16(p, a);
+  } else {
+    store_first(p, a, lanes);
+  }
+}
+
+inline void rms_norm_row(const RmsNormOp& op, const float* x, float* out) {
+  f32x16 squares = splat16(0.0f);
+  for_lanes(op.width, [&](int32_t d, int lanes) {
+    const f32x16 values = load_lanes(x + d, lanes);
+    squares = fma(values, values, squares);
+  });
+  const float mean = tree_sum(squares) / static_cast<float>(op.width);
+  const f32x16 inverse = splat16(1.0f / __builtin_sqrtf(mean + op.eps));
+  for_lanes(op.width, [&](int32_t d, int lanes) {
+    const f32x16 normed = mul(load_lanes(x + d, lanes), inverse);
+    store_lanes(out + d, mul(normed, load_lanes(op.weight + d, lanes)), lanes);
+  });
+}
+
+[[maybe_unused]] void rms_norm(const RmsNormOp& op, const StepView& step, Worker& worker) {
+  for_claimed(worker, step.num_tokens, [&](int64_t row) {
+    rms_norm_row(op, op.x + row * op.width, op.out + row * op.width);
+  });
+}
+
+OCTAVO_INLINE f32x16 silu(f32x16 x) {
+  const f32x16 negated = sub(splat16(-0.0f), x);
+  return div(x, add(splat16(1.0f), exp16(negated)));
+}
+
+OCTAVO_INLINE f32x16 gelu_tanh(f32x16 x) {
+  const f32x16 inner = fma(mul(mul(splat16(0.044715f), x), x), x, x);
+  const f32x16 tanh = tanh16(mul(splat16(0.7978845608f), inner));
+  return mul(mul(splat16(0.5f), x), add(splat16(1.0f), tanh));
+}
+
+template <Activation kActivation>
+void gated_activation_columns(const GatedActivationOp& op, int64_t row, int32_t begin, int32_t end) {
+  const float* gate = op.gate_up + row * 2 * op.width + begin;
+  const float* up = gate + op.width;
+  float* out = op.out + row * op.width + begin;
+  for_lanes(end - begin, [&](int32_t d, int lanes) {
+    const f32x16 x = load_lanes(gate + d, lanes);
+    const f32x16 activated = kActivation == Activation::kSilu ? silu(x) : gelu_tanh(x);
+    store_lanes(out + d, mul(activated, load_lanes(up + d, lanes)), lanes);
+  });
+}
+
+[[maybe_unused]] void gated_activation(const GatedActivationOp& op, const StepView& step, Worker& worker) {
+  constexpr int32_t kColumns = 512;  // of one unit: one row is work for several workers
+  const int32_t units_per_row = (op.width + kColumns - 1) / kColumns;
+  const auto columns =
+      op.activation == Activation::kSilu ? gated_activation_columns<Activation::kSilu> : gated_activation_columns<Activation::kGeluTanh>;
+  for_claimed(worker, int64_t{step.num_tokens} * units_per_row, [&](int64_t unit) {
+    const int32_t begin = static_cast<int32_t>(unit % units_per_row) * kColumns;
+    columns(op, unit / units_per_row, begin, begin + kColumns < op.width ? begin + kColumns : op.width);
+  });
+}
+
+[[maybe_unused]] void soft_cap(const SoftCapOp& op, const StepView& step, Worker& worker) {
+  const f32x16 cap = splat16(op.cap);
+  for_claimed(worker, step.num_logit_rows, [&](int64_t row) {
+    float* values = op.values + row * op.width;
+    for_lanes(op.width, [&](int32_t d, int lanes) {
+      store_lanes(values + d, mul(cap, tanh16(div(load_lanes(values + d, lanes), cap))), lanes);
+    });
+  });
+}
+
+struct RopeRow {
+  const float* cosines;  // [half]
+  const float* sines;
+  int32_t half;  // pairs
+};
+
+OCTAVO_INLINE void rotate_half_split(const RopeRow& rope, const float* __restrict x, float* __restrict out) {
+  for_lanes(rope.half, [&](int32_t d, int lanes) {
+    const f32x16 x0 = load_lanes(x + d, lanes), x1 = load_lanes(x + rope.half + d, lanes);
+    const f32x16 c = load_lanes(rope.cosines + d, lanes), s = load_lanes(rope.sines + d, lanes);
+    store_lanes(out + d, fma(x0, c, sub(splat16(-0.0f), mul(x1, s))), lanes);
+    store_lanes(out + rope.half + d, fma(x0, s, mul(x1, c)), lanes);
+  });
+}
+
+// Left to the compiler, which knows how to take pairs apart.
+OCTAVO_INLINE void rotate_interleaved(const RopeRow& rope, const float* __restrict x, float* __restrict out) {
+  for (int32_t i = 0; i < rope.half; ++i) {
+    const float x0 = x[2 * i], x1 = x[2 * i + 1], c = rope.cosines[i], s = rope.sines[i];
+    out[2 * i] = __builtin_fmaf(x0, c, -(x1 * s));
+    out[2 * i + 1] = __builtin_fmaf(x0, s, x1 * c);
+  }
+}
+
+inline void rotate_head(const RopeAndWriteKvOp& op, const RopeRow& rope, const float* x, float* out) {
+  if (op.style == RopeStyle::kInterleaved) {
+    rotate_interleaved(rope, x, out);
+  } else {
+    rotate_half_split(rope, x, out);
+  }
+  for (int32_t d = op.rotary_dim; d < op.head_dim; ++d) out[d] = x[d];
+}
+
+constexpr int32_t kMaxHeadDim = 256;
+
+// `count` values in the cache's dtype; `to` has room for whole vectors.
+OCTAVO_INLINE void narrow(const float* values, int32_t count, float* to) {
+  __builtin_memcpy(to, values, static_cast<size_t>(count) * sizeof(float));
+}
+OCTAVO_INLINE void narrow(const float* values, int32_t count, uint16_t* to) {
+  for_lanes(count, [&](int32_t d, int lanes) { store16_f16(to + d, load_lanes(values + d, lanes)); });
+}
+
+template <class Element>
+void write_kv(const KvView& kv, int64_t head_offset, int32_t token, const float* key, const float* value) {
+  alignas(64) Element narrowed[kMaxHeadDim];
+  Element* head = reinterpret_cast<Element*>(kv.base) + head_offset;
+  narrow(key, kv.head_dim, narrowed);
+  Element* keys = head + kv.key_offset(token, 0);
+  for (int32_t d = 0; d < kv.head_dim; ++d) keys[d * kv.tile] = narrowed[d];
+  narrow(value, kv.head_dim, narrowed);
+  __builtin_memcpy(head + kv.half_elements() + int64_t{token} * kv.head_dim, narrowed, static_cast<size_t>(kv.head_dim) * sizeof(Element));
+}
+
+inline void rope_and_write_row(const RopeAndWriteKvOp& op, const StepView& step, int64_t row) {
+  alignas(64) float key[kMaxHeadDim];
+  const KvView& kv = step.kv;
+  const int32_t position = step.positions[row], half = op.rotary_dim / 2;
+  const RopeRow rope = {op.rope->cosines + int64_t{position} * half, op.rope->sines + int64_t{position} * half, half};
+  const float* head = op.qkv + row * (op.num_heads + 2 * op.num_kv_heads) * op.head_dim;
+  float* out = op.out + row * op.num_heads * op.head_dim;
+  for (int32_t h = 0; h < op.num_heads; ++h, head += op.head_dim, out += op.head_dim) rotate_head(op, rope, head, out);
+  const int32_t block = step.block_table(step.request_of_row[row])[position / kv.block_size];
+  for (int32_t h = 0; h < op.num_kv_heads; ++h, head += op.head_dim) {
+    rotate_head(op, rope, head, key);
+    const float* value = head + op.num_kv_heads * op.head_dim;
+    const int64_t offset = kv.head_offset(op.layer, block, h);
+    if (kv.dtype == KvDtype::kFloat16) {
+      write_kv<uint16_t>(kv, offset, position % kv.block_size, key, value);
+    } else {
+      write_kv<float>(kv, offset, position % kv.block_size, key, value);
+    }
+  }
+}
+
+[[maybe_unused]] void rope_and_write_kv(const RopeAndWriteKvOp& op, const StepView& step, Worker& worker) {
+  for_claimed(worker, step.num_tokens, [&](int64_t row) { rope_and_write_row(op, step, row); });
+}
+
+}  // namespace
+}  // namespace octavo::OCTAVO_ISA

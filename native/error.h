@@ -1,0 +1,18 @@
+// Errors inside the library; the C ABI turns them into a code and octavo_last_error().
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace octavo {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+inline void check(bool holds, const char* message) {
+  if (!holds) throw Error(message);
+}
+
+}  // namespace octavo

@@ -1,0 +1,36 @@
+// The memory of the paged KV cache. Its layout is KvView's.
+#pragma once
+
+#include <cstdint>
+
+#include "memory.h"
+#include "step.h"
+#include "thread_pool.h"
+
+namespace octavo {
+
+class KvStore {
+ public:
+  // `shape.base` is ignored, `shape.tile` too; shape.num_blocks includes the null block.
+  explicit KvStore(KvView shape);
+
+  const KvView& view() const { return view_; }
+  int64_t num_bytes() const { return static_cast<int64_t>(memory_.size()); }
+
+  // `logical` is [2, block_size, num_kv_heads, head_dim] in the store's dtype; 0 is K, 1 is V.
+  void read_block(int32_t layer, int32_t block, std::byte* logical) const;
+  void write_block(int32_t layer, int32_t block, const std::byte* logical);
+
+  // Copies source to destination in every layer, for each (source, destination) pair in order.
+  void copy_blocks(const int32_t* pairs, int64_t num_pairs, ThreadPool& pool);
+
+ private:
+  int64_t element_size() const { return view_.dtype == KvDtype::kFloat16 ? 2 : 4; }
+  void check_layer(int32_t layer) const;
+  void check_block(int64_t block) const;
+
+  KvView view_;
+  HugeMemory memory_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,70 @@
+// Packed weights, quantised activations, and the ops over them.
+#pragma once
+
+#include "step.h"
+
+namespace octavo {
+
+constexpr int32_t kPanelColumns = 16;
+constexpr int32_t kGroupSize = 32;  // weights that share a scale
+
+// 32 activations of a row: two groups of 16 with a scale each. One cache line.
+struct alignas(64) QuantizedGroup {
+  int8_t q[kGroupSize];
+  float scale[2];
+  float minimum_factor;         // fma(scale[1], float(S1), scale[0] · float(S0)), S = Σ q: meets the weights' minimum
+  int32_t minus_128_sum[2];     // -128 · S of each half
+};
+static_assert(sizeof(QuantizedGroup) == 64);
+
+// How a panel (16 columns of a weight matrix) is stored.
+//
+// Integer panels are `quants` of all groups followed by `scales` of all groups.
+// 4 bits: u8[4][64] per group; vector j, lane = column, 4 bytes = k 4j … 4j+3 of the group's first half in
+// the low nibbles and of its second half in the high ones. 8 bits: s8[8][64], k 4j … 4j+3.
+// Scales: [16] scales, then [16] minima if the kind has them, float16 or float32. Q6_K has a scale for each half
+// of a group instead of a minimum.
+// Float panels are [k][16] in their own width.
+enum class PanelKind : int32_t {
+  kInt4MinF16 = 0,  // Q4_1, Q4_0 (minimum = -8 · scale)
+  kInt4MinF32 = 1,  // Q4_K, and Q4_0 whose minimum overflows float16
+  kInt8F16 = 2,     // Q8_0, Q5_0
+  kInt8MinF16 = 3,  // Q5_1
+  kInt8MinF32 = 4,  // Q5_K
+  kInt8TwoF32 = 5,  // Q6_K
+  kF32 = 6,
+  kF16 = 7,
+  kBF16 = 8,
+};
+
+struct Panels {
+  const std::byte* data;
+  int64_t stride;  // bytes from one panel to the next
+  PanelKind kind;
+  int32_t num_columns;  // the last panel is filled up with zero weights
+  int32_t depth;        // k
+};
+
+constexpr bool is_integer(PanelKind kind) { return kind < PanelKind::kF32; }
+
+struct QuantizeRowsOp {
+  QuantizedGroup* out;  // [rows, width / 32]
+  const float* x;       // [rows, width]
+  int32_t width;
+  RowSet rows;
+};
+
+struct LinearOp {
+  float* out;  // [rows, out_width]
+  int32_t out_width;
+  const float* x;  // [rows, depth]
+  const QuantizedGroup* quantized;  // the same rows; null if no part has integer panels
+  int32_t depth;
+  const Panels* parts;
+  int32_t num_parts;
+  const float* bias;  // [out_width] or null
+  bool accumulate;    // add to what `out` holds
+  RowSet rows;
+};
+
+}  // namespace octavo

@@ -1,0 +1,340 @@
+// linear: rows times packed panels, and the quantisation of its rows. Arithmetic: docs/adr/0001-arithmetic.md.
+//
+// A tile is kRows rows by kCols column vectors (kWidth columns each). One row and many run the same
+// operations per output; only how many outputs are in flight differs.
+
+namespace octavo::OCTAVO_ISA {
+namespace {
+
+#if defined(OCTAVO_SIMD_AVX512)
+constexpr int kTileRows = 8;
+constexpr int kWideCols = 4;
+#elif defined(OCTAVO_SIMD_AVX2)
+constexpr int kTileRows = 4;
+constexpr int kWideCols = 4;
+#elif defined(OCTAVO_SIMD_NEON)
+constexpr int kTileRows = 4;
+constexpr int kWideCols = 8;
+#else
+constexpr int kTileRows = 1;
+constexpr int kWideCols = 16;
+#endif
+static_assert(kWideCols % kParts == 0);
+constexpr int kWidePanels = kWideCols / kParts;
+
+// Rows whose quantised activations should stay in the second-level cache while panels pass by.
+constexpr int64_t kRowBlockBytes = 512 * 1024;
+
+OCTAVO_INLINE int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+OCTAVO_INLINE int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
+OCTAVO_INLINE int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+// ---- quantised activations ----------------------------------------------------------------------------
+
+// 16 elements to int8; returns Σ q. A NaN becomes 0: its group's scale is NaN, which is what counts. The limits
+// act only where 127 / largest overflows, below 4e-37.
+OCTAVO_INLINE int32_t quantize_half(const float* x, int8_t* q, float* scale) {
+  const f32x16 values = load16(x);
+  // As integers, magnitudes order like floats, and a NaN is above infinity: the maximum keeps it.
+  const float largest = __builtin_bit_cast(float, reduce_max(bits_of(abs(values))));
+  const float inverse = largest == 0.0f ? 0.0f : 127.0f / largest;
+  const f32x16 scaled = mul(values, splat16(inverse));
+  const f32x16 limited = min(max(scaled, splat16(-127.0f)), splat16(127.0f));
+  const i32x16 rounded = to_int(select(is_nan(scaled), splat16(0.0f), limited));
+  store16_as_bytes(q, rounded);
+  *scale = largest / 127.0f;
+  return reduce_add(rounded);
+}
+
+OCTAVO_INLINE void quantize_group(const float* x, QuantizedGroup* group) {
+  const int32_t sum0 = quantize_half(x, group->q, &group->scale[0]);
+  const int32_t sum1 = quantize_half(x + 16, group->q + 16, &group->scale[1]);
+  group->minimum_factor = __builtin_fmaf(group->scale[1], static_cast<float>(sum1),
+                                         group->scale[0] * static_cast<float>(sum0));
+  group->minus_128_sum[0] = -128 * sum0;
+  group->minus_128_sum[1] = -128 * sum1;
+}
+
+void quantize_rows(const QuantizeRowsOp& op, const StepView& step, Worker& worker) {
+  const int64_t num_groups = static_cast<int64_t>(num_rows(step, op.rows)) * (op.width / kGroupSize);
+  constexpr int64_t kPiece = 16;
+  for (int64_t first = claim(worker, kPiece); first < num_groups; first = claim(worker, kPiece)) {
+    const int64_t end = first + kPiece < num_groups ? first + kPiece : num_groups;
+    for (int64_t group = first; group < end; ++group) quantize_group(op.x + group * kGroupSize, op.out + group);
+  }
+}
+
+// ---- panels -------------------------------------------------------------------------------------------
+
+template <PanelKind kKind>
+struct Format {
+  static constexpr bool kFourBits = kKind == PanelKind::kInt4MinF16 || kKind == PanelKind::kInt4MinF32;
+  static constexpr bool kTwoScales = kKind == PanelKind::kInt8TwoF32;
+  static constexpr bool kHasMinimum = !kTwoScales && kKind != PanelKind::kInt8F16;
+  static constexpr bool kFloat32Scales =
+      kTwoScales || kKind == PanelKind::kInt4MinF32 || kKind == PanelKind::kInt8MinF32;
+  static constexpr int kQuantBytes = kFourBits ? 256 : 512;
+  static constexpr int kScaleSize = kFloat32Scales ? 4 : 2;
+  static constexpr int kScaleBytes = kPanelColumns * kScaleSize * (kHasMinimum || kTwoScales ? 2 : 1);
+
+  OCTAVO_INLINE vf load_scale(const std::byte* p) {
+    if constexpr (kFloat32Scales) {
+      return vload(reinterpret_cast<const float*>(p));
+    } else {
+      return vload_f16(reinterpret_cast<const uint16_t*>(p));
+    }
+  }
+};
+
+// kWidth columns of an integer panel.
+struct IntegerColumns {
+  const std::byte* quants;
+  const std::byte* scales;
+};
+
+// Exact sums over the halves of a group: kWidth columns by kRows rows, weights 0 … 15.
+template <int kRows>
+OCTAVO_INLINE void sum_four_bits(const std::byte* quants, const QuantizedGroup* x, int64_t x_stride, vi (&half0)[kRows],
+                                 vi (&half1)[kRows]) {
+  quad_sum sum0[kRows];
+  quad_sum sum1[kRows];
+  for (int r = 0; r < kRows; ++r) sum0[r] = sum1[r] = quad_zero();
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const vbytes both = load_bytes(quants + j * 64);
+    const vbytes low = low_nibbles(both);
+    const vbytes high = high_nibbles(both);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      sum0[r] = quad_add(sum0[r], low, splat_quad(x[r * x_stride].q + 4 * j));
+      sum1[r] = quad_add(sum1[r], high, splat_quad(x[r * x_stride].q + 16 + 4 * j));
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    half0[r] = quad_total(sum0[r]);
+    half1[r] = quad_total(sum1[r]);
+  }
+}
+
+// The same with signed weights of 8 bits, one half at a time.
+template <int kRows>
+OCTAVO_INLINE void sum_eight_bits(const std::byte* quants, const QuantizedGroup* x, int64_t x_stride, int which,
+                                  vi (&half)[kRows]) {
+  for (int r = 0; r < kRows; ++r) half[r] = signed_start(x[r * x_stride].minus_128_sum[which]);
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const signed_weights weights = prepare_signed(load_bytes(quants + (which * 4 + j) * 64));
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      half[r] = signed_add(half[r], weights, splat_quad(x[r * x_stride].q + which * 16 + 4 * j));
+    }
+  }
+}
+
+// Adds one group's products to `acc`, whose rows are acc_stride apart.
+template <PanelKind kKind, int kRows>
+OCTAVO_INLINE void add_group(IntegerColumns columns, const QuantizedGroup* x, int64_t x_stride, vf* acc, int acc_stride) {
+  using F = Format<kKind>;
+  vi half0[kRows];
+  vi half1[kRows];
+  if constexpr (F::kFourBits) {
+    sum_four_bits<kRows>(columns.quants, x, x_stride, half0, half1);
+  } else {
+    sum_eight_bits<kRows>(columns.quants, x, x_stride, 0, half0);
+    sum_eight_bits<kRows>(columns.quants, x, x_stride, 1, half1);
+  }
+  const vf scale = F::load_scale(columns.scales);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const QuantizedGroup& group = x[r * x_stride];
+    const vf first = mul(to_float(half0[r]), vsplat(group.scale[0]));
+    vf sum = acc[r * acc_stride];
+    if constexpr (F::kTwoScales) {
+      const vf second_scale = F::load_scale(columns.scales + kPanelColumns * F::kScaleSize);
+      sum = fma(first, scale, sum);
+      sum = fma(mul(to_float(half1[r]), vsplat(group.scale[1])), second_scale, sum);
+    } else {
+      sum = fma(fma(to_float(half1[r]), vsplat(group.scale[1]), first), scale, sum);
+    }
+    if constexpr (F::kHasMinimum) {
+      const vf minimum = F::load_scale(columns.scales + kPanelColumns * F::kScaleSize);
+      sum = fma(minimum, vsplat(group.minimum_factor), sum);
+    }
+    acc[r * acc_stride] = sum;
+  }
+}
+
+// The tile's sums over k. Column vector c is slice (first_slice + c) % kParts of panel (first_slice + c) / kParts.
+template <PanelKind kKind, int kRows, int kCols>
+OCTAVO_INLINE void integer_tile(const Panels& part, const std::byte* panel, int first_slice, const QuantizedGroup* x,
+                                int64_t x_stride, vf (&acc)[kRows][kCols]) {
+  using F = Format<kKind>;
+  const int64_t num_groups = part.depth / kGroupSize;
+  IntegerColumns columns[kCols];
+  for (int c = 0; c < kCols; ++c) {
+    const int slice = (first_slice + c) % kParts;
+    const std::byte* base = panel + (first_slice + c) / kParts * part.stride;
+    columns[c].quants = base + slice * kWidth * 4;
+    columns[c].scales = base + num_groups * F::kQuantBytes + slice * kWidth * F::kScaleSize;
+    for (int r = 0; r < kRows; ++r) acc[r][c] = vsplat(0.0f);
+  }
+  for (int64_t g = 0; g < num_groups; ++g) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) {
+      add_group<kKind, kRows>(columns[c], x + g, x_stride, &acc[0][c], kCols);
+      columns[c].quants += F::kQuantBytes;
+      columns[c].scales += F::kScaleBytes;
+    }
+  }
+}
+
+template <PanelKind kKind>
+OCTAVO_INLINE vf load_weights(const std::byte* p) {
+  if constexpr (kKind == PanelKind::kF32) return vload(reinterpret_cast<const float*>(p));
+  if constexpr (kKind == PanelKind::kF16) return vload_f16(reinterpret_cast<const uint16_t*>(p));
+  if constexpr (kKind == PanelKind::kBF16) return vload_bf16(reinterpret_cast<const uint16_t*>(p));
+}
+
+template <PanelKind kKind, int kRows, int kCols>
+OCTAVO_INLINE void float_tile(const Panels& part, const std::byte* panel, int first_slice, const float* x,
+                              int64_t x_stride, vf (&acc)[kRows][kCols]) {
+  constexpr int kSize = kKind == PanelKind::kF32 ? 4 : 2;
+  const std::byte* columns[kCols];
+  for (int c = 0; c < kCols; ++c) {
+    columns[c] = panel + (first_slice + c) / kParts * part.stride + (first_slice + c) % kParts * kWidth * kSize;
+    for (int r = 0; r < kRows; ++r) acc[r][c] = vsplat(0.0f);
+  }
+  for (int64_t k = 0; k < part.depth; ++k) {
+    vf weights[kCols];
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) weights[c] = load_weights<kKind>(columns[c] + k * kPanelColumns * kSize);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const vf value = vsplat(x[r * x_stride + k]);
+#pragma GCC unroll 16
+      for (int c = 0; c < kCols; ++c) acc[r][c] = fma(value, weights[c], acc[r][c]);
+    }
+  }
+}
+
+// ---- results ------------------------------------------------------------------------------------------
+
+// out = residual + (acc + bias), for up to kWidth columns.
+OCTAVO_INLINE void write_columns(const LinearOp& op, int32_t row, int32_t column, int32_t count, vf acc) {
+  float* out = op.out + static_cast<int64_t>(row) * op.out_width + column;
+  if (count >= kWidth) {
+    if (op.bias != nullptr) acc = add(acc, vload(op.bias + column));
+    if (op.accumulate) acc = add(vload(out), acc);
+    vstore(out, acc);
+    return;
+  }
+  float lanes[kWidth];
+  vstore(lanes, acc);
+  for (int i = 0; i < count; ++i) {
+    const float sum = op.bias != nullptr ? lanes[i] + op.bias[column + i] : lanes[i];
+    out[i] = op.accumulate ? out[i] + sum : sum;
+  }
+}
+
+// What a piece of work covers: panels of one part by rows.
+struct Piece {
+  const Panels* part;
+  int32_t first_column;  // of the part in `out`
+  int32_t panel_begin, panel_end;
+  int32_t row_begin, row_end;
+};
+
+template <PanelKind kKind, int kRows, int kCols>
+void run_tile(const LinearOp& op, const Piece& piece, int32_t panel, int first_slice, int32_t row) {
+  vf acc[kRows][kCols];
+  const std::byte* weights = piece.part->data + panel * piece.part->stride;
+  if constexpr (is_integer(kKind)) {
+    const int64_t stride = op.depth / kGroupSize;
+    integer_tile<kKind, kRows, kCols>(*piece.part, weights, first_slice, op.quantized + row * stride, stride, acc);
+  } else {
+    const float* x = op.x + static_cast<int64_t>(row) * op.depth;
+    float_tile<kKind, kRows, kCols>(*piece.part, weights, first_slice, x, op.depth, acc);
+  }
+  for (int c = 0; c < kCols; ++c) {
+    const int32_t column = panel * kPanelColumns + (first_slice + c) * kWidth;
+    const int32_t count = piece.part->num_columns - column;
+    for (int r = 0; r < kRows; ++r) write_columns(op, row + r, piece.first_column + column, count, acc[r][c]);
+  }
+}
+
+template <PanelKind kKind, int kRows>
+OCTAVO_INLINE int32_t run_rows(const LinearOp& op, const Piece& piece, int32_t panel, int32_t row) {
+  // Integer tiles are one vector wide, because a row needs three registers per vector; float tiles need one.
+  constexpr int kCols = is_integer(kKind) && kRows > 1 ? 1 : kParts;
+  for (; row + kRows <= piece.row_end; row += kRows) {
+    for (int slice = 0; slice < kParts; slice += kCols) run_tile<kKind, kRows, kCols>(op, piece, panel, slice, row);
+  }
+  return row;
+}
+
+template <PanelKind kKind>
+void run_piece(const LinearOp& op, const Piece& piece) {
+  int32_t panel = piece.panel_begin;
+  if (piece.row_end - piece.row_begin == 1) {  // several panels at once hide the latency of fma
+    for (; panel + kWidePanels <= piece.panel_end; panel += kWidePanels) {
+      run_tile<kKind, 1, kWideCols>(op, piece, panel, 0, piece.row_begin);
+    }
+  }
+  for (; panel < piece.panel_end; ++panel) {
+    int32_t row = run_rows<kKind, kTileRows>(op, piece, panel, piece.row_begin);
+    if constexpr (kTileRows > 4) row = run_rows<kKind, 4>(op, piece, panel, row);
+    if constexpr (kTileRows > 2) row = run_rows<kKind, 2>(op, piece, panel, row);
+    if constexpr (kTileRows > 1) run_rows<kKind, 1>(op, piece, panel, row);
+  }
+}
+
+OCTAVO_INLINE void run_any_piece(const LinearOp& op, const Piece& piece) {
+  switch (piece.part->kind) {
+    case PanelKind::kInt4MinF16: return run_piece<PanelKind::kInt4MinF16>(op, piece);
+    case PanelKind::kInt4MinF32: return run_piece<PanelKind::kInt4MinF32>(op, piece);
+    case PanelKind::kInt8F16: return run_piece<PanelKind::kInt8F16>(op, piece);
+    case PanelKind::kInt8MinF16: return run_piece<PanelKind::kInt8MinF16>(op, piece);
+    case PanelKind::kInt8MinF32: return run_piece<PanelKind::kInt8MinF32>(op, piece);
+    case PanelKind::kInt8TwoF32: return run_piece<PanelKind::kInt8TwoF32>(op, piece);
+    case PanelKind::kF32: return run_piece<PanelKind::kF32>(op, piece);
+    case PanelKind::kF16: return run_piece<PanelKind::kF16>(op, piece);
+    case PanelKind::kBF16: return run_piece<PanelKind::kBF16>(op, piece);
+  }
+}
+
+// ---- sharing the work out -----------------------------------------------------------------------------
+
+// Pieces are numbered part by part, panels first, row blocks last: neighbours share their weights.
+void linear(const LinearOp& op, const StepView& step, Worker& worker) {
+  const int32_t rows = num_rows(step, op.rows);
+  const int64_t bytes_per_row = 2 * static_cast<int64_t>(op.depth);
+  const int32_t fitting = static_cast<int32_t>(kRowBlockBytes / bytes_per_row);
+  const int32_t block_rows = larger(fitting / kTileRows, 4) * kTileRows;
+  const int32_t num_blocks = ceil_div(rows, block_rows);
+  const int32_t wanted = op.out_width / kPanelColumns / (8 * worker.count);  // panels per piece
+  const int32_t piece_panels = larger(1, smaller(wanted, 32) / kWidePanels) * kWidePanels;
+
+  Piece piece{op.parts, 0, 0, 0, 0, 0};
+  int64_t part_begin = 0;  // number of the part's first piece
+  for (int64_t item = claim(worker, 1);; item = claim(worker, 1)) {
+    int32_t num_panels = 0;
+    for (;;) {
+      if (piece.part == op.parts + op.num_parts) return;
+      num_panels = ceil_div(piece.part->num_columns, kPanelColumns);
+      const int64_t part_end = part_begin + static_cast<int64_t>(ceil_div(num_panels, piece_panels)) * num_blocks;
+      if (item < part_end) break;
+      part_begin = part_end;
+      piece.first_column += piece.part->num_columns;
+      ++piece.part;
+    }
+    const int32_t local = static_cast<int32_t>(item - part_begin);
+    piece.panel_begin = local / num_blocks * piece_panels;
+    piece.panel_end = smaller(piece.panel_begin + piece_panels, num_panels);
+    piece.row_begin = local % num_blocks * block_rows;
+    piece.row_end = smaller(piece.row_begin + block_rows, rows);
+    run_any_piece(op, piece);
+  }
+}
+
+}  // namespace
+}  // namespace octavo::OCTAVO_ISA

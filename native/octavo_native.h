@@ -1,0 +1,139 @@
+// The C ABI of the native kernels: what Python loads with ctypes (src/octavo/kernels/native_library.py mirrors it).
+//
+// Functions that can fail return 0, or 1 and leave a message in octavo_last_error() of the calling thread. Handles
+// are opaque; the caller keeps what a handle was made from alive and destroys users before what they use.
+// Numbers that choose something (quantisation, op kind, …) are those of the enums in the C++ headers.
+#pragma once
+
+#include <stdint.h>
+
+#define OCTAVO_ABI_VERSION 1
+#define OCTAVO_API extern "C" [[gnu::visibility("default")]]
+
+struct OctavoKvShape {
+  int32_t num_layers;
+  int32_t num_blocks;  // the null block included
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  int32_t block_size;
+  int32_t dtype;
+};
+
+struct OctavoWeight {
+  const void* bytes;  // as the model file stores them; read until the program is destroyed
+  int64_t num_bytes;
+  int64_t rows;  // 1 for a vector
+  int64_t columns;
+  int32_t quantization;
+};
+
+struct OctavoRope {
+  const double* frequencies;
+  double magnitude;
+  int32_t num_frequencies;
+  int32_t style;
+};
+
+struct OctavoOp {
+  int32_t kind;
+  int32_t out;     // slot
+  int32_t x;       // slot
+  int32_t weight;  // index into weights
+  int32_t first_part, num_parts;  // range of OctavoProgramSpec::parts
+  int32_t bias;    // index into weights, or -1
+  int32_t accumulate;
+  int32_t layer, num_heads, num_kv_heads, head_dim;
+  int32_t rope;    // index into ropes
+  int32_t window;  // 0: none
+  int32_t activation;
+  float scale;
+  float eps;
+  float soft_cap;  // 0: none
+};
+
+struct OctavoProgramSpec {
+  const OctavoOp* ops;
+  const int32_t* slot_widths;
+  const OctavoWeight* weights;
+  const int32_t* parts;  // indices into weights
+  const OctavoRope* ropes;
+  int32_t num_ops, num_slots, num_weights, num_parts, num_ropes;
+  int32_t max_num_tokens;
+  int32_t max_logit_rows;
+  const char* isa;
+  void (*progress)(int64_t bytes_done, int64_t bytes_total);  // may be null; called between weights
+};
+
+struct OctavoStep {
+  const int32_t* token_ids;
+  const int32_t* positions;
+  const int32_t* query_start_loc;
+  const int32_t* seq_lens;
+  const int32_t* block_tables;
+  const int32_t* logit_rows;
+  int32_t num_tokens, num_requests, max_blocks_per_request, num_logit_rows;
+};
+
+struct OctavoLogprobs {
+  float* logprobs;
+  int32_t* ranks;
+  int32_t* top_token_ids;
+  float* top_logprobs;
+  uint8_t* failed;
+};
+
+struct OctavoSampling {
+  const float* logits;
+  int32_t num_rows, vocab_size, num_top, num_penalty_rows;
+  const float* temperature;
+  const int32_t* top_k;
+  const float* top_p;
+  const float* min_p;
+  const uint64_t* seeds;
+  const int32_t* choice_indices;
+  const int32_t* positions;
+  const float* repetition_penalty;
+  const float* frequency_penalty;
+  const float* presence_penalty;
+  const int32_t* penalty_rows;
+  const int32_t* output_counts;
+  const uint8_t* prompt_tokens;
+  const int32_t* bias_starts;
+  const int32_t* bias_token_ids;
+  const float* bias_values;
+  const int32_t* banned_starts;
+  const int32_t* banned_token_ids;
+  int32_t num_biases, num_banned;
+  int32_t* token_ids;  // out
+  OctavoLogprobs out;
+};
+
+OCTAVO_API int32_t octavo_abi_version(void);
+OCTAVO_API const char* octavo_last_error(void);
+
+// Names, the best first, separated by commas: what was compiled, and what of it this processor can run.
+OCTAVO_API const char* octavo_compiled_isas(void);
+OCTAVO_API const char* octavo_available_isas(void);
+
+OCTAVO_API int32_t octavo_pool_create(int32_t num_threads, void** pool);
+OCTAVO_API void octavo_pool_destroy(void* pool);
+
+OCTAVO_API int32_t octavo_kv_create(const OctavoKvShape* shape, void** kv);
+OCTAVO_API void octavo_kv_destroy(void* kv);
+OCTAVO_API int64_t octavo_kv_num_bytes(void* kv);
+OCTAVO_API int32_t octavo_kv_read_block(void* kv, int32_t layer, int32_t block, void* logical);
+OCTAVO_API int32_t octavo_kv_write_block(void* kv, int32_t layer, int32_t block, const void* logical);
+OCTAVO_API int32_t octavo_kv_copy_blocks(void* kv, void* pool, const int32_t* pairs, int64_t num_pairs);
+
+OCTAVO_API int32_t octavo_program_create(const OctavoProgramSpec* spec, void* pool, void* kv, void** program);
+OCTAVO_API void octavo_program_destroy(void* program);
+OCTAVO_API int32_t octavo_program_step(void* program, const OctavoStep* step);
+OCTAVO_API int32_t octavo_program_logits(void* program, const int32_t* rows, int32_t num_rows);
+// [rows of the last step or logits call, vocabulary]; moves when a call needs more rows than any before.
+OCTAVO_API const float* octavo_program_logits_data(void* program);
+// [max_num_tokens, width of the slot]; null if there is no such slot.
+OCTAVO_API float* octavo_program_slot_data(void* program, int32_t slot);
+OCTAVO_API int64_t octavo_program_weight_bytes(void* program);
+
+OCTAVO_API int32_t octavo_sample(void* pool, const char* isa, const OctavoSampling* sampling);
+OCTAVO_API int32_t octavo_logprobs(void* pool, const char* isa, const OctavoSampling* sampling);

@@ -1,0 +1,152 @@
+#include "packing.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "error.h"
+#include "half.h"
+#include "memory.h"
+
+namespace octavo {
+
+namespace {
+
+// The largest float16; -8 times a Q4_0 scale must not exceed it.
+constexpr float kLargestHalf = 65504.0f;
+
+struct PanelFormat {
+  int32_t quant_bytes;  // per group of 32, or per k of a float panel
+  int32_t scale_size;
+  int32_t num_scales;  // per column and group: a scale, and a minimum or a second scale
+};
+
+PanelFormat panel_format(PanelKind kind) {
+  switch (kind) {
+    case PanelKind::kInt4MinF16: return {256, 2, 2};
+    case PanelKind::kInt4MinF32: return {256, 4, 2};
+    case PanelKind::kInt8F16: return {512, 2, 1};
+    case PanelKind::kInt8MinF16: return {512, 2, 2};
+    case PanelKind::kInt8MinF32:
+    case PanelKind::kInt8TwoF32: return {512, 4, 2};
+    case PanelKind::kF32: return {4 * kPanelColumns, 0, 0};
+    case PanelKind::kF16:
+    case PanelKind::kBF16: return {2 * kPanelColumns, 0, 0};
+  }
+  throw Error("unknown panel kind");
+}
+
+int32_t scale_bytes(const PanelFormat& format) { return kPanelColumns * format.scale_size * format.num_scales; }
+
+bool minima_fit_half(const RawWeight& weight) {
+  const int64_t num_blocks = weight.rows * weight.columns / 32;
+  for (int64_t i = 0; i < num_blocks; ++i) {
+    uint16_t scale;
+    std::memcpy(&scale, weight.bytes + i * block_format(weight.quantization).bytes, sizeof(scale));
+    if (!(__builtin_fabsf(8.0f * half_to_float(scale)) <= kLargestHalf)) return false;
+  }
+  return true;
+}
+
+PanelKind panel_kind(const RawWeight& weight) {
+  switch (weight.quantization) {
+    case Quantization::kF32: return PanelKind::kF32;
+    case Quantization::kF16: return PanelKind::kF16;
+    case Quantization::kBF16: return PanelKind::kBF16;
+    case Quantization::kQ4_0: return minima_fit_half(weight) ? PanelKind::kInt4MinF16 : PanelKind::kInt4MinF32;
+    case Quantization::kQ4_1: return PanelKind::kInt4MinF16;
+    case Quantization::kQ4_K: return PanelKind::kInt4MinF32;
+    case Quantization::kQ5_0:
+    case Quantization::kQ8_0: return PanelKind::kInt8F16;
+    case Quantization::kQ5_1: return PanelKind::kInt8MinF16;
+    case Quantization::kQ5_K: return PanelKind::kInt8MinF32;
+    case Quantization::kQ6_K: return PanelKind::kInt8TwoF32;
+  }
+  throw Error("unknown quantisation");
+}
+
+void store_number(std::byte* destination, float value, int32_t size) {
+  if (size == 4) {
+    std::memcpy(destination, &value, sizeof(value));
+  } else {
+    const uint16_t half = float_to_half(value);
+    std::memcpy(destination, &half, sizeof(half));
+  }
+}
+
+// A column's 32 weights of one group into its lane of the group's vectors.
+void store_quants(const DecodedGroup& group, bool four_bits, std::byte* lane) {
+  for (int j = 0; j < (four_bits ? 4 : 8); ++j) {
+    uint32_t quad;
+    std::memcpy(&quad, group.q + 4 * j, sizeof(quad));
+    if (four_bits) {
+      uint32_t second_half;
+      std::memcpy(&second_half, group.q + 16 + 4 * j, sizeof(second_half));
+      quad |= second_half << 4;
+    }
+    std::memcpy(lane + j * 64, &quad, sizeof(quad));
+  }
+}
+
+void pack_integer_column(const RawWeight& weight, const Panels& panels, const std::byte* row, int32_t column,
+                         std::byte* panel) {
+  const PanelFormat format = panel_format(panels.kind);
+  const int64_t num_groups = panels.depth / kGroupSize;
+  std::byte* scales = panel + num_groups * format.quant_bytes + column * format.scale_size;
+  for (int64_t g = 0; g < num_groups; ++g) {
+    const DecodedGroup group = decode_group(weight.quantization, row, g);
+    store_quants(group, format.quant_bytes == 256, panel + g * format.quant_bytes + column * 4);
+    std::byte* scale = scales + g * scale_bytes(format);
+    store_number(scale, group.scale[0], format.scale_size);
+    if (format.num_scales == 1) continue;
+    const float second = panels.kind == PanelKind::kInt8TwoF32 ? group.scale[1] : group.minimum;
+    store_number(scale + kPanelColumns * format.scale_size, second, format.scale_size);
+  }
+}
+
+void pack_float_column(const Panels& panels, const std::byte* row, int32_t column, std::byte* panel) {
+  const int32_t size = panels.kind == PanelKind::kF32 ? 4 : 2;
+  for (int64_t k = 0; k < panels.depth; ++k) {
+    std::memcpy(panel + (k * kPanelColumns + column) * size, row + k * size, static_cast<size_t>(size));
+  }
+}
+
+void pack_panel(const RawWeight& weight, const Panels& panels, int64_t index, std::byte* panel) {
+  const int64_t bytes = row_bytes(weight.quantization, weight.columns);
+  const int64_t first_row = index * kPanelColumns;
+  const int64_t count = std::min<int64_t>(kPanelColumns, weight.rows - first_row);
+  for (int32_t column = 0; column < count; ++column) {
+    const std::byte* row = weight.bytes + (first_row + column) * bytes;
+    if (is_integer(panels.kind)) {
+      pack_integer_column(weight, panels, row, column, panel);
+    } else {
+      pack_float_column(panels, row, column, panel);
+    }
+  }
+}
+
+}  // namespace
+
+Panels plan_panels(const RawWeight& weight) {
+  const PanelKind kind = panel_kind(weight);
+  const PanelFormat format = panel_format(kind);
+  const int64_t units = is_integer(kind) ? weight.columns / kGroupSize : weight.columns;
+  const size_t bytes = static_cast<size_t>(units * (format.quant_bytes + scale_bytes(format)));
+  return {nullptr, static_cast<int64_t>(round_up(bytes, 64)), kind, static_cast<int32_t>(weight.rows),
+          static_cast<int32_t>(weight.columns)};
+}
+
+int64_t panel_bytes(const Panels& panels) {
+  return (panels.num_columns + kPanelColumns - 1) / kPanelColumns * panels.stride;
+}
+
+void pack_panels(const RawWeight& weight, const Panels& panels, std::byte* destination, ThreadPool& pool) {
+  const int64_t num_panels = panel_bytes(panels) / panels.stride;
+  pool.run([&](Worker& worker) {
+    for (int64_t i = claim(worker, 1); i < num_panels; i = claim(worker, 1)) {
+      pack_panel(weight, panels, i, destination + i * panels.stride);
+    }
+  });
+}
+
+}  // namespace octavo

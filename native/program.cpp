@@ -1,0 +1,130 @@
+#include "program.h"
+
+#include <algorithm>
+#include <string>
+
+#include "error.h"
+#include "isa.h"
+#include "step_check.h"
+
+namespace octavo {
+
+namespace {
+
+template <class... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+void embed(const EmbedOp& op, const StepView& step, Worker& worker) {
+  const int64_t bytes = row_bytes(op.weight.quantization, op.weight.columns);
+  for (int64_t row = claim(worker, 1); row < step.num_tokens; row = claim(worker, 1)) {
+    float* out = op.out + row * op.weight.columns;
+    dequantize_row(op.weight.quantization, op.weight.bytes + step.token_ids[row] * bytes, op.weight.columns, out);
+    for (int64_t i = 0; i < op.weight.columns; ++i) out[i] *= op.scale;
+  }
+}
+
+void gather_rows(const GatherRowsOp& op, const StepView& step, Worker& worker) {
+  for (int64_t i = claim(worker, 1); i < step.num_logit_rows; i = claim(worker, 1)) {
+    std::copy_n(op.x + static_cast<int64_t>(step.logit_rows[i]) * op.width, op.width, op.out + i * op.width);
+  }
+}
+
+}  // namespace
+
+Program::Program(const OctavoProgramSpec& spec, ThreadPool& pool, KvStore* kv)
+    : kernels_(kernel_table(spec.isa)),
+      pool_(pool),
+      compiled_(compile(spec, pool, kv)),
+      max_num_tokens_(spec.max_num_tokens) {
+  if (kv != nullptr) {
+    kv_ = kv->view();
+    has_kv_ = true;
+  }
+  make_room_for_logits(spec.max_logit_rows);
+}
+
+float* Program::slot_data(int32_t slot) const {
+  const bool exists = slot >= 0 && static_cast<size_t>(slot) < compiled_.slots.size();
+  return exists ? compiled_.slots[static_cast<size_t>(slot)] : nullptr;
+}
+
+void Program::make_room_for_logits(int32_t num_rows) {
+  if (compiled_.head_width == 0 || num_rows <= logits_capacity_) return;
+  const size_t rows = static_cast<size_t>(num_rows);
+  const size_t depth = static_cast<size_t>(compiled_.head_depth);
+  logits_ = HugeMemory(rows * static_cast<size_t>(compiled_.head_width) * sizeof(float));
+  head_rows_ = HugeMemory(rows * depth * sizeof(float));
+  if (compiled_.head_is_integer) head_quantized_ = HugeMemory(rows * depth / kGroupSize * sizeof(QuantizedGroup));
+  logits_capacity_ = num_rows;
+  float* const x = reinterpret_cast<float*>(head_rows_.data());
+  auto* const quantized = reinterpret_cast<QuantizedGroup*>(head_quantized_.data());
+  float* const logits = reinterpret_cast<float*>(logits_.data());
+  for (BoundOp& op : compiled_.head_ops) {
+    std::visit(Overloaded{[&](GatherRowsOp& gather) { gather.out = x; },
+                          [&](QuantizeRowsOp& quantize) { quantize.x = x, quantize.out = quantized; },
+                          [&](LinearOp& linear) { linear.x = x, linear.quantized = quantized, linear.out = logits; },
+                          [&](SoftCapOp& cap) { cap.values = logits; }, [](auto&) {}},
+               op);
+  }
+}
+
+void Program::prepare(const OctavoStep& input) {
+  const StepLimits limits{max_num_tokens_, compiled_.vocab_size, has_kv_ ? kv_.num_blocks : 0, kv_.block_size};
+  check_step(input, limits, request_of_row_);
+  make_room_for_logits(input.num_logit_rows);
+  view_ = {input.num_tokens, input.num_requests, input.num_logit_rows, input.max_blocks_per_request,
+           input.token_ids, input.positions, input.query_start_loc, input.seq_lens, input.block_tables,
+           input.logit_rows, request_of_row_.data(), kv_, nullptr};
+  if (input.num_tokens > 0 && !compiled_.ropes.empty()) {
+    const int32_t last = *std::max_element(input.positions, input.positions + input.num_tokens);
+    for (RopeTableOwner& rope : compiled_.ropes) rope.cover(last + 1);
+  }
+  size_t scratch_bytes = 0;
+  for (const BoundOp& op : compiled_.ops) {
+    if (const auto* attention = std::get_if<PagedAttentionOp>(&op)) {
+      scratch_bytes = std::max(scratch_bytes, kernels_.attention_scratch_bytes(*attention, view_, pool_.size()));
+    }
+  }
+  if (scratch_bytes > attention_scratch_.size()) attention_scratch_ = HugeMemory(scratch_bytes);
+  view_.shared_scratch = attention_scratch_.data();
+}
+
+void Program::step(const OctavoStep& input) {
+  const std::lock_guard lock(mutex_);
+  prepare(input);
+  pool_.run([this](Worker& worker) {
+    for (const BoundOp& op : compiled_.ops) run_op(op, worker);
+    if (view_.num_logit_rows == 0) return;
+    for (const BoundOp& op : compiled_.head_ops) run_op(op, worker);
+  });
+}
+
+void Program::logits(const int32_t* rows, int32_t num_rows) {
+  const std::lock_guard lock(mutex_);
+  check(compiled_.head_width > 0, "the program has no output head");
+  check_logit_rows(rows, num_rows, view_.num_tokens);
+  make_room_for_logits(num_rows);
+  view_.logit_rows = rows;
+  view_.num_logit_rows = num_rows;
+  pool_.run([this](Worker& worker) {
+    for (const BoundOp& op : compiled_.head_ops) run_op(op, worker);
+  });
+}
+
+void Program::run_op(const BoundOp& op, Worker& worker) {
+  std::visit(Overloaded{[&](const EmbedOp& o) { embed(o, view_, worker); },
+                        [&](const RmsNormOp& o) { kernels_.rms_norm(o, view_, worker); },
+                        [&](const QuantizeRowsOp& o) { kernels_.quantize_rows(o, view_, worker); },
+                        [&](const LinearOp& o) { kernels_.linear(o, view_, worker); },
+                        [&](const RopeAndWriteKvOp& o) { kernels_.rope_and_write_kv(o, view_, worker); },
+                        [&](const PagedAttentionOp& o) { kernels_.paged_attention(o, view_, worker); },
+                        [&](const GatedActivationOp& o) { kernels_.gated_activation(o, view_, worker); },
+                        [&](const GatherRowsOp& o) { gather_rows(o, view_, worker); },
+                        [&](const SoftCapOp& o) { kernels_.soft_cap(o, view_, worker); }},
+             op);
+  barrier(worker);
+}
+
+}  // namespace octavo

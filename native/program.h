@@ -1,0 +1,91 @@
+// A program bound to memory: ops with pointers in them, run as one step per call.
+#pragma once
+
+#include <deque>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "gguf_block.h"
+#include "kernel_table.h"
+#include "kv_store.h"
+#include "memory.h"
+#include "octavo_native.h"
+#include "packing.h"
+#include "rope_table.h"
+#include "thread_pool.h"
+
+namespace octavo {
+
+// out[row] = weight[token_ids[row]] · scale, from the weight as the file stores it.
+struct EmbedOp {
+  float* out;
+  RawWeight weight;
+  float scale;
+};
+
+// out[i] = x[logit_rows[i]]
+struct GatherRowsOp {
+  float* out;
+  const float* x;
+  int32_t width;
+};
+
+using BoundOp = std::variant<EmbedOp, RmsNormOp, QuantizeRowsOp, LinearOp, RopeAndWriteKvOp, PagedAttentionOp,
+                             GatedActivationOp, GatherRowsOp, SoftCapOp>;
+
+// Numbers of OctavoOp::kind.
+enum class OpKind : int32_t { kInput, kEmbed, kRmsNorm, kLinear, kRopeAndWriteKv, kPagedAttention, kGatedActivation, kLogits };
+
+// What the compiler makes of a spec. The ops point into the rest.
+struct CompiledProgram {
+  std::vector<BoundOp> ops;
+  std::vector<BoundOp> head_ops;  // run after `ops`, over the logit rows
+  std::deque<std::vector<Panels>> parts;  // one vector for each linear; a deque keeps their addresses
+  std::deque<RopeTableOwner> ropes;
+  std::vector<float*> slots;
+  std::vector<float> vectors;  // norm weights and biases
+  HugeMemory weights;
+  HugeMemory buffers;
+  int32_t vocab_size = 0;       // rows of the smallest embedding; 0 without one
+  int32_t head_depth = 0;       // width of the head's rows
+  int32_t head_width = 0;       // columns of the logits; 0 without a head
+  bool head_is_integer = false;
+};
+
+CompiledProgram compile(const OctavoProgramSpec& spec, ThreadPool& pool, const KvStore* kv);
+
+class Program {
+ public:
+  // `kv` may be null if no op uses the cache.
+  Program(const OctavoProgramSpec& spec, ThreadPool& pool, KvStore* kv);
+
+  void step(const OctavoStep& input);
+  void logits(const int32_t* rows, int32_t num_rows);
+
+  const float* logits_data() const { return reinterpret_cast<const float*>(logits_.data()); }
+  float* slot_data(int32_t slot) const;
+  int64_t weight_bytes() const { return static_cast<int64_t>(compiled_.weights.size()); }
+
+ private:
+  void make_room_for_logits(int32_t num_rows);
+  void prepare(const OctavoStep& input);
+  void run_op(const BoundOp& op, Worker& worker);
+
+  std::mutex mutex_;
+  const KernelTable& kernels_;
+  ThreadPool& pool_;
+  CompiledProgram compiled_;
+  KvView kv_{};
+  bool has_kv_ = false;
+  int32_t max_num_tokens_;
+  int32_t logits_capacity_ = 0;
+  HugeMemory logits_;          // [logits_capacity_, head_width]
+  HugeMemory head_rows_;       // [logits_capacity_, head_depth]
+  HugeMemory head_quantized_;  // the same, quantised
+  HugeMemory attention_scratch_;
+  std::vector<int32_t> request_of_row_;
+  StepView view_{};
+};
+
+}  // namespace octavo

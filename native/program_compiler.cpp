@@ -1,0 +1,284 @@
+// Turns an OctavoProgramSpec into ops with pointers: checks it, packs the weights, lays out the buffers and places
+// the quantisation of activations.
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "error.h"
+#include "program.h"
+
+namespace octavo {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+class Compiler {
+ public:
+  Compiler(const OctavoProgramSpec& spec, ThreadPool& pool, const KvStore* kv) : spec_(spec), pool_(pool), kv_(kv) {}
+
+  CompiledProgram compile() {
+    check(spec_.max_num_tokens > 0, "max_num_tokens must be at least 1");
+    check_weights();
+    lay_out_vectors();
+    pack_weights();
+    lay_out_buffers();
+    for (int32_t i = 0; i < spec_.num_ropes; ++i) add_rope(spec_.ropes[i]);
+    for (int32_t i = 0; i < spec_.num_ops; ++i) add_op(spec_.ops[i]);
+    return std::move(out_);
+  }
+
+ private:
+  // ---- what the spec refers to, checked ----
+
+  const OctavoWeight& weight(int32_t index) const {
+    check(index >= 0 && index < spec_.num_weights, "an op names a weight that is not there");
+    return spec_.weights[index];
+  }
+
+  RawWeight raw(int32_t index) const {
+    const OctavoWeight& w = weight(index);
+    return {static_cast<Quantization>(w.quantization), w.rows, w.columns, static_cast<const std::byte*>(w.bytes)};
+  }
+
+  int32_t width(int32_t slot) const {
+    check(slot >= 0 && slot < spec_.num_slots, "an op names a buffer that is not there");
+    return spec_.slot_widths[slot];
+  }
+
+  float* slot(int32_t index, int64_t wanted_width) const {
+    if (width(index) != wanted_width) {
+      throw Error("an op wants a buffer of " + std::to_string(wanted_width) + " columns, it has " +
+                  std::to_string(width(index)));
+    }
+    return out_.slots[static_cast<size_t>(index)];
+  }
+
+  const float* vector(int32_t index, int64_t wanted_width) const {
+    check(weight(index).rows == 1 && weight(index).columns == wanted_width, "a vector does not have its buffer's width");
+    return out_.vectors.data() + vector_offsets_.at(index);
+  }
+
+  // Weights that linear multiplies by; a program's head is one part.
+  std::vector<int32_t> parts_of(const OctavoOp& op) const {
+    if (static_cast<OpKind>(op.kind) == OpKind::kLogits) return {op.weight};
+    if (static_cast<OpKind>(op.kind) != OpKind::kLinear) return {};
+    check(op.num_parts > 0 && op.first_part >= 0 && op.first_part <= spec_.num_parts - op.num_parts,
+          "a linear's parts are not there");
+    return {spec_.parts + op.first_part, spec_.parts + op.first_part + op.num_parts};
+  }
+
+  void check_weights() const {
+    for (int32_t i = 0; i < spec_.num_weights; ++i) {
+      const OctavoWeight& w = spec_.weights[i];
+      check(w.rows > 0 && w.columns > 0 && w.rows <= INT32_MAX && w.columns <= INT32_MAX, "a weight has an impossible shape");
+      const int64_t expected = row_bytes(static_cast<Quantization>(w.quantization), w.columns) * w.rows;
+      if (w.num_bytes != expected) {
+        throw Error("weight " + std::to_string(i) + " has " + std::to_string(w.num_bytes) + " bytes, its shape needs " +
+                    std::to_string(expected));
+      }
+    }
+  }
+
+  // ---- memory ----
+
+  void add_vector(int32_t index) {
+    if (index < 0 || vector_offsets_.contains(index)) return;
+    check(weight(index).rows == 1, "a norm weight or bias must be a vector");
+    const size_t offset = out_.vectors.size();
+    out_.vectors.resize(offset + static_cast<size_t>(weight(index).columns));
+    dequantize_row(raw(index).quantization, raw(index).bytes, raw(index).columns, out_.vectors.data() + offset);
+    vector_offsets_.emplace(index, offset);
+  }
+
+  void lay_out_vectors() {
+    for (int32_t i = 0; i < spec_.num_ops; ++i) {
+      const OctavoOp& op = spec_.ops[i];
+      if (static_cast<OpKind>(op.kind) == OpKind::kRmsNorm) add_vector(op.weight);
+      if (static_cast<OpKind>(op.kind) == OpKind::kLinear) add_vector(op.bias);
+    }
+  }
+
+  // A weight that several ops use is packed once.
+  void pack_weights() {
+    std::vector<int32_t> order;
+    int64_t total = 0;
+    for (int32_t i = 0; i < spec_.num_ops; ++i) {
+      for (const int32_t index : parts_of(spec_.ops[i])) {
+        const Panels plan = plan_panels(raw((static_cast<void>(weight(index)), index)));
+        if (!panels_.emplace(index, plan).second) continue;
+        order.push_back(index);
+        total += panel_bytes(plan);
+      }
+    }
+    out_.weights = HugeMemory(static_cast<size_t>(total));
+    int64_t done = 0;
+    for (const int32_t index : order) {
+      Panels& panels = panels_.at(index);
+      panels.data = out_.weights.data() + done;
+      pack_panels(raw(index), panels, out_.weights.data() + done, pool_);
+      done += panel_bytes(panels);
+      if (spec_.progress != nullptr) spec_.progress(done, total);
+    }
+  }
+
+  void lay_out_buffers() {
+    const size_t rows = static_cast<size_t>(spec_.max_num_tokens);
+    std::vector<size_t> offsets;
+    size_t total = 0;
+    for (int32_t i = 0; i < spec_.num_slots; ++i) {
+      check(width(i) > 0, "a buffer has no columns");
+      offsets.push_back(total);
+      total += round_up(rows * static_cast<size_t>(width(i)) * sizeof(float), kAlignment);
+    }
+    // Quantised copies: pages of those that are never used are never touched.
+    std::vector<size_t> quantized_offsets;
+    for (int32_t i = 0; i < spec_.num_slots; ++i) {
+      quantized_offsets.push_back(total);
+      total += rows * static_cast<size_t>(width(i) / kGroupSize) * sizeof(QuantizedGroup);
+    }
+    out_.buffers = HugeMemory(total);
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      out_.slots.push_back(reinterpret_cast<float*>(out_.buffers.data() + offsets[i]));
+      quantized_.push_back(reinterpret_cast<QuantizedGroup*>(out_.buffers.data() + quantized_offsets[i]));
+    }
+    is_quantized_.resize(offsets.size());
+  }
+
+  // ---- ops ----
+
+  void add_rope(const OctavoRope& rope) {
+    check(rope.num_frequencies > 0, "a rope needs frequencies");
+    out_.ropes.emplace_back(std::vector<double>(rope.frequencies, rope.frequencies + rope.num_frequencies), rope.magnitude);
+  }
+
+  void add_op(const OctavoOp& op) {
+    check(out_.head_ops.empty(), "the output head must be the last op");
+    switch (static_cast<OpKind>(op.kind)) {
+      case OpKind::kInput: break;
+      case OpKind::kEmbed: add_embed(op); break;
+      case OpKind::kRmsNorm: add_rms_norm(op); break;
+      case OpKind::kLinear: add_linear(op); break;
+      case OpKind::kRopeAndWriteKv: add_rope_and_write_kv(op); break;
+      case OpKind::kPagedAttention: add_paged_attention(op); break;
+      case OpKind::kGatedActivation: add_gated_activation(op); break;
+      case OpKind::kLogits: add_logits(op); return;
+      default: throw Error("unknown op kind " + std::to_string(op.kind));
+    }
+    static_cast<void>(width(op.out));
+    is_quantized_[static_cast<size_t>(op.out)] = false;
+  }
+
+  void add_embed(const OctavoOp& op) {
+    const RawWeight table = raw(op.weight);
+    out_.ops.push_back(EmbedOp{slot(op.out, table.columns), table, op.scale});
+    const int32_t rows = static_cast<int32_t>(table.rows);
+    out_.vocab_size = out_.vocab_size == 0 ? rows : std::min(out_.vocab_size, rows);
+  }
+
+  void add_rms_norm(const OctavoOp& op) {
+    const int32_t columns = width(op.x);
+    out_.ops.push_back(RmsNormOp{slot(op.out, columns), slot(op.x, columns), vector(op.weight, columns), columns, op.eps});
+  }
+
+  // A buffer is quantised at most once between two writes to it.
+  const QuantizedGroup* quantize(int32_t x) {
+    const size_t index = static_cast<size_t>(x);
+    if (!is_quantized_[index]) {
+      out_.ops.push_back(QuantizeRowsOp{quantized_[index], out_.slots[index], width(x), RowSet::kTokens});
+      is_quantized_[index] = true;
+    }
+    return quantized_[index];
+  }
+
+  const std::vector<Panels>& add_parts(const OctavoOp& op, int32_t depth) {
+    std::vector<Panels>& parts = out_.parts.emplace_back();
+    for (const int32_t index : parts_of(op)) {
+      parts.push_back(panels_.at(index));
+      check(parts.back().depth == depth, "a linear's weight does not have its input's width");
+    }
+    return parts;
+  }
+
+  void add_linear(const OctavoOp& op) {
+    const int32_t depth = width(op.x);
+    const std::vector<Panels>& parts = add_parts(op, depth);
+    int64_t columns = 0;
+    bool integer = false;
+    for (const Panels& part : parts) {
+      columns += part.num_columns;
+      integer |= is_integer(part.kind);
+    }
+    check(op.x != op.out, "a linear cannot overwrite its input");
+    LinearOp linear{slot(op.out, columns), static_cast<int32_t>(columns), slot(op.x, depth), nullptr, depth,
+                    parts.data(), static_cast<int32_t>(parts.size()), nullptr, op.accumulate != 0, RowSet::kTokens};
+    if (integer) linear.quantized = quantize(op.x);
+    if (op.bias >= 0) linear.bias = vector(op.bias, columns);
+    out_.ops.push_back(linear);
+  }
+
+  void check_heads(const OctavoOp& op) const {
+    check(kv_ != nullptr, "the program attends, but there is no KV cache");
+    const KvView& kv = kv_->view();
+    check(op.layer >= 0 && op.layer < kv.num_layers, "an op's layer is not in the KV cache");
+    check(op.num_kv_heads == kv.num_kv_heads && op.head_dim == kv.head_dim, "an op's K/V heads are not those of the KV cache");
+    check(op.num_heads > 0 && op.num_heads % op.num_kv_heads == 0, "the heads do not divide among the K/V heads");
+  }
+
+  void add_rope_and_write_kv(const OctavoOp& op) {
+    check_heads(op);
+    check(op.rope >= 0 && op.rope < spec_.num_ropes, "an op names a rope that is not there");
+    const OctavoRope& rope = spec_.ropes[op.rope];
+    check(2 * rope.num_frequencies <= op.head_dim, "a rope turns more elements than a head has");
+    const int64_t qkv_width = (int64_t{op.num_heads} + 2 * int64_t{op.num_kv_heads}) * op.head_dim;
+    out_.ops.push_back(RopeAndWriteKvOp{slot(op.out, int64_t{op.num_heads} * op.head_dim), slot(op.x, qkv_width),
+                                        &out_.ropes[static_cast<size_t>(op.rope)].table(),
+                                        static_cast<RopeStyle>(rope.style), 2 * rope.num_frequencies, op.layer,
+                                        op.num_heads, op.num_kv_heads, op.head_dim});
+  }
+
+  void add_paged_attention(const OctavoOp& op) {
+    check_heads(op);
+    check(op.window >= 0, "a window is negative");
+    const int64_t columns = int64_t{op.num_heads} * op.head_dim;
+    out_.ops.push_back(PagedAttentionOp{slot(op.out, columns), slot(op.x, columns), op.layer, op.num_heads,
+                                        op.num_kv_heads, op.head_dim, op.scale, op.window, op.soft_cap});
+  }
+
+  void add_gated_activation(const OctavoOp& op) {
+    const int32_t columns = width(op.out);
+    out_.ops.push_back(GatedActivationOp{slot(op.out, columns), slot(op.x, int64_t{columns} * 2), columns,
+                                         static_cast<Activation>(op.activation)});
+  }
+
+  // Pointers into the logit rows' own buffers are filled in by Program, which makes those grow.
+  void add_logits(const OctavoOp& op) {
+    const int32_t depth = width(op.x);
+    const std::vector<Panels>& parts = add_parts(op, depth);
+    out_.head_depth = depth;
+    out_.head_width = parts[0].num_columns;
+    out_.head_is_integer = is_integer(parts[0].kind);
+    out_.head_ops.push_back(GatherRowsOp{nullptr, slot(op.x, depth), depth});
+    if (out_.head_is_integer) out_.head_ops.push_back(QuantizeRowsOp{nullptr, nullptr, depth, RowSet::kLogitRows});
+    out_.head_ops.push_back(LinearOp{nullptr, out_.head_width, nullptr, nullptr, depth, parts.data(), 1, nullptr, false,
+                                     RowSet::kLogitRows});
+    if (op.soft_cap > 0) out_.head_ops.push_back(SoftCapOp{nullptr, out_.head_width, op.soft_cap});
+  }
+
+  const OctavoProgramSpec& spec_;
+  ThreadPool& pool_;
+  const KvStore* kv_;
+  CompiledProgram out_;
+  std::unordered_map<int32_t, size_t> vector_offsets_;
+  std::unordered_map<int32_t, Panels> panels_;
+  std::vector<QuantizedGroup*> quantized_;  // by slot
+  std::vector<bool> is_quantized_;          // by slot
+};
+
+}  // namespace
+
+CompiledProgram compile(const OctavoProgramSpec& spec, ThreadPool& pool, const KvStore* kv) {
+  return Compiler(spec, pool, kv).compile();
+}
+
+}  // namespace octavo

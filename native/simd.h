@@ -1,0 +1,255 @@
+// 16 virtual lanes on every instruction set, so that a kernel is written once (docs/adr/0001-arithmetic.md).
+//
+// A file isa_*.cpp defines OCTAVO_ISA (its namespace) and one OCTAVO_SIMD_* and includes this header first.
+// Two layers share their function names:
+//   vf, vi          one hardware register of kWidth lanes (16, 8, 4 or 1): for loops that count registers
+//   f32x16, i32x16  always 16 lanes
+// Everything is static and always inlined: no code compiled for one instruction set can reach another
+// through the linker. For the same reason kernels use no std:: templates.
+//
+//   load16 store16 splat16 load16_int store16_int splat16_int   load16_f16 store16_f16 load16_bf16
+//   store16_as_bytes                           integers within int8
+//   load_first(p, n) store_first(p, a, n)      first n lanes, n in 0…16; the lanes beyond read as 0
+//   add sub mul div fma sqrt abs round_half_even
+//   max(a, b) = a > b ? a : b    min(a, b) = a < b ? a : b    (b if either is NaN, on every machine)
+//   max_or_nan(a, b)                           NaN if either is NaN
+//   to_int (half to even) to_float bits_of from_bits shift_left<n> bit_and add max          integers
+//   less greater equal is_nan first_lanes(n) any(mask) select(mask, if_true, if_false)
+//   tree_sum reduce_max (reduce_add: integers) lane i with i + 8, then i + 4, i + 2, i + 1
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "half.h"
+
+#if defined(OCTAVO_SIMD_AVX512) || defined(OCTAVO_SIMD_AVX2)
+#include <immintrin.h>
+#elif defined(OCTAVO_SIMD_NEON)
+#include <arm_neon.h>
+#endif
+
+#define OCTAVO_INLINE [[maybe_unused, gnu::always_inline]] static inline
+
+namespace octavo::OCTAVO_ISA {
+namespace {
+
+#if defined(OCTAVO_SIMD_AVX512)
+#include "simd_avx512.h"
+#elif defined(OCTAVO_SIMD_AVX2)
+#include "simd_avx2.h"
+#elif defined(OCTAVO_SIMD_NEON)
+#include "simd_neon.h"
+#else
+#include "simd_generic.h"
+#endif
+
+constexpr int kLanes = 16;
+constexpr int kParts = kLanes / kWidth;
+
+struct f32x16 { vf part[kParts]; };
+struct i32x16 { vi part[kParts]; };
+struct mask16 { vmask part[kParts]; };
+
+#define OCTAVO_EACH_PART _Pragma("GCC unroll 16") for (int i = 0; i < kParts; ++i)
+#define OCTAVO_LIFT1(Result, name, A) \
+  OCTAVO_INLINE Result name(A a) { Result r; OCTAVO_EACH_PART r.part[i] = name(a.part[i]); return r; }
+#define OCTAVO_LIFT2(Result, name, A) \
+  OCTAVO_INLINE Result name(A a, A b) { Result r; OCTAVO_EACH_PART r.part[i] = name(a.part[i], b.part[i]); return r; }
+
+OCTAVO_LIFT2(f32x16, add, f32x16)
+OCTAVO_LIFT2(f32x16, sub, f32x16)
+OCTAVO_LIFT2(f32x16, mul, f32x16)
+OCTAVO_LIFT2(f32x16, div, f32x16)
+OCTAVO_LIFT2(f32x16, max, f32x16)
+OCTAVO_LIFT2(f32x16, min, f32x16)
+OCTAVO_LIFT1(f32x16, sqrt, f32x16)
+OCTAVO_LIFT1(f32x16, abs, f32x16)
+OCTAVO_LIFT1(f32x16, round_half_even, f32x16)
+OCTAVO_LIFT2(i32x16, add, i32x16)
+OCTAVO_LIFT2(i32x16, max, i32x16)
+OCTAVO_LIFT2(i32x16, bit_and, i32x16)
+OCTAVO_LIFT1(i32x16, to_int, f32x16)
+OCTAVO_LIFT1(f32x16, to_float, i32x16)
+OCTAVO_LIFT1(i32x16, bits_of, f32x16)
+OCTAVO_LIFT1(f32x16, from_bits, i32x16)
+OCTAVO_LIFT2(mask16, less, f32x16)
+OCTAVO_LIFT2(mask16, greater, f32x16)
+OCTAVO_LIFT2(mask16, equal, f32x16)
+OCTAVO_LIFT1(mask16, is_nan, f32x16)
+
+#undef OCTAVO_LIFT1
+#undef OCTAVO_LIFT2
+
+template <int kBits>
+OCTAVO_INLINE i32x16 shift_left(i32x16 a) {
+  i32x16 r;
+  OCTAVO_EACH_PART r.part[i] = shift_left<kBits>(a.part[i]);
+  return r;
+}
+
+OCTAVO_INLINE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
+  f32x16 r;
+  OCTAVO_EACH_PART r.part[i] = fma(a.part[i], b.part[i], c.part[i]);
+  return r;
+}
+
+OCTAVO_INLINE f32x16 load16(const float* p) {
+  f32x16 r;
+  OCTAVO_EACH_PART r.part[i] = vload(p + i * kWidth);
+  return r;
+}
+
+OCTAVO_INLINE void store16(float* p, f32x16 a) { OCTAVO_EACH_PART vstore(p + i * kWidth, a.part[i]); }
+
+OCTAVO_INLINE f32x16 splat16(float a) {
+  f32x16 r;
+  OCTAVO_EACH_PART r.part[i] = vsplat(a);
+  return r;
+}
+
+OCTAVO_INLINE i32x16 load16_int(const int32_t* p) {
+  i32x16 r;
+  OCTAVO_EACH_PART r.part[i] = vload_int(p + i * kWidth);
+  return r;
+}
+
+OCTAVO_INLINE void store16_int(int32_t* p, i32x16 a) { OCTAVO_EACH_PART vstore_int(p + i * kWidth, a.part[i]); }
+
+OCTAVO_INLINE i32x16 splat16_int(int32_t a) {
+  i32x16 r;
+  OCTAVO_EACH_PART r.part[i] = vsplat_int(a);
+  return r;
+}
+
+OCTAVO_INLINE f32x16 load16_f16(const uint16_t* p) {
+  f32x16 r;
+  OCTAVO_EACH_PART r.part[i] = vload_f16(p + i * kWidth);
+  return r;
+}
+
+OCTAVO_INLINE void store16_f16(uint16_t* p, f32x16 a) { OCTAVO_EACH_PART vstore_f16(p + i * kWidth, a.part[i]); }
+
+OCTAVO_INLINE f32x16 load16_bf16(const uint16_t* p) {
+  f32x16 r;
+  OCTAVO_EACH_PART r.part[i] = vload_bf16(p + i * kWidth);
+  return r;
+}
+
+OCTAVO_INLINE f32x16 select(mask16 m, f32x16 if_true, f32x16 if_false) {
+  f32x16 r;
+  OCTAVO_EACH_PART r.part[i] = select(m.part[i], if_true.part[i], if_false.part[i]);
+  return r;
+}
+
+OCTAVO_INLINE mask16 first_lanes(int n) {
+  mask16 r;
+  OCTAVO_EACH_PART r.part[i] = less(add(lane_numbers(), vsplat_int(i * kWidth)), vsplat_int(n));
+  return r;
+}
+
+OCTAVO_INLINE bool any(mask16 m) {
+  bool found = false;
+  OCTAVO_EACH_PART found |= any(m.part[i]);
+  return found;
+}
+
+OCTAVO_INLINE f32x16 max_or_nan(f32x16 a, f32x16 b) { return select(is_nan(a), a, max(a, b)); }
+
+// Tails are rare and short, so a copy through memory is good enough on every machine.
+OCTAVO_INLINE f32x16 load_first(const float* p, int n) {
+  alignas(64) float lanes[kLanes] = {};
+  __builtin_memcpy(lanes, p, sizeof(float) * static_cast<size_t>(n));
+  return load16(lanes);
+}
+
+OCTAVO_INLINE void store_first(float* p, f32x16 a, int n) {
+  alignas(64) float lanes[kLanes];
+  store16(lanes, a);
+  __builtin_memcpy(p, lanes, sizeof(float) * static_cast<size_t>(n));
+}
+
+OCTAVO_INLINE void store16_as_bytes(int8_t* p, i32x16 a) {
+  OCTAVO_EACH_PART store_as_bytes(p + i * kWidth, a.part[i]);
+}
+
+#if defined(OCTAVO_SIMD_AVX512) || defined(OCTAVO_SIMD_AVX2)
+#if defined(OCTAVO_SIMD_AVX512)
+OCTAVO_INLINE __m256 lower_eight(f32x16 a) { return _mm512_castps512_ps256(a.part[0]); }
+OCTAVO_INLINE __m256 upper_eight(f32x16 a) { return _mm512_extractf32x8_ps(a.part[0], 1); }
+OCTAVO_INLINE __m256i lower_eight(i32x16 a) { return _mm512_castsi512_si256(a.part[0]); }
+OCTAVO_INLINE __m256i upper_eight(i32x16 a) { return _mm512_extracti32x8_epi32(a.part[0], 1); }
+#else
+OCTAVO_INLINE __m256 lower_eight(f32x16 a) { return a.part[0]; }
+OCTAVO_INLINE __m256 upper_eight(f32x16 a) { return a.part[1]; }
+OCTAVO_INLINE __m256i lower_eight(i32x16 a) { return a.part[0]; }
+OCTAVO_INLINE __m256i upper_eight(i32x16 a) { return a.part[1]; }
+#endif
+
+OCTAVO_INLINE float tree_sum(f32x16 a) {
+  const __m256 eight = _mm256_add_ps(lower_eight(a), upper_eight(a));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+OCTAVO_INLINE float reduce_max(f32x16 a) {
+  const __m256 eight = _mm256_max_ps(lower_eight(a), upper_eight(a));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+OCTAVO_INLINE int32_t reduce_add(i32x16 a) {
+  const __m256i eight = _mm256_add_epi32(lower_eight(a), upper_eight(a));
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+
+OCTAVO_INLINE int32_t reduce_max(i32x16 a) {
+  const __m256i eight = _mm256_max_epi32(lower_eight(a), upper_eight(a));
+  const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+#else
+OCTAVO_INLINE float tree_sum(f32x16 a) {
+  alignas(64) float lanes[kLanes];
+  store16(lanes, a);
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) lanes[i] += lanes[i + step];
+  }
+  return lanes[0];
+}
+
+OCTAVO_INLINE float reduce_max(f32x16 a) {
+  alignas(64) float lanes[kLanes];
+  store16(lanes, a);
+  for (int step = kLanes / 2; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) lanes[i] = lanes[i] > lanes[i + step] ? lanes[i] : lanes[i + step];
+  }
+  return lanes[0];
+}
+
+OCTAVO_INLINE int32_t reduce_add(i32x16 a) {
+  int32_t lanes[kLanes];
+  store16_int(lanes, a);
+  int32_t total = 0;
+  for (int i = 0; i < kLanes; ++i) total += lanes[i];
+  return total;
+}
+
+OCTAVO_INLINE int32_t reduce_max(i32x16 a) {
+  int32_t lanes[kLanes];
+  store16_int(lanes, a);
+  int32_t largest = lanes[0];
+  for (int i = 1; i < kLanes; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
+  return largest;
+}
+#endif
+
+OCTAVO_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+
+}  // namespace
+}  // namespace octavo::OCTAVO_ISA

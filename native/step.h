@@ -1,0 +1,188 @@
+// What a kernel sees: one step's rows, the KV cache, its op, and the worker that runs it.
+// Plain data only. All pointers were validated when they came in; kernels check nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace octavo {
+
+enum class KvDtype : int32_t { kFloat16 = 0, kFloat32 = 1 };
+
+// Layout [layer][block][kv_head]{K, V}. K is tiles of `tile` tokens: element (t, d) of a block lies at
+// (t / tile · head_dim + d) · tile + t % tile, tile = 16 if the block size allows it, else 8 (then two
+// neighbouring blocks or half blocks make 16 lanes). V is [block_size][head_dim], block_size · head_dim elements behind K.
+struct KvView {
+  std::byte* base;
+  KvDtype dtype;
+  int32_t num_layers;
+  int32_t num_blocks;  // the null block included
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  int32_t block_size;
+  int32_t tile;
+
+  // Elements of K (or V) of one head in one block.
+  int64_t half_elements() const { return static_cast<int64_t>(block_size) * head_dim; }
+  // Index of the first element of K; V begins half_elements() later.
+  int64_t head_offset(int32_t layer, int32_t block, int32_t kv_head) const {
+    return ((static_cast<int64_t>(layer) * num_blocks + block) * num_kv_heads + kv_head) * 2 * half_elements();
+  }
+  int64_t key_offset(int32_t token, int32_t d) const {
+    return (static_cast<int64_t>(token / tile) * head_dim + d) * tile + token % tile;
+  }
+};
+
+// One step's rows; request i owns rows query_start_loc[i] … query_start_loc[i + 1] - 1.
+struct StepView {
+  int32_t num_tokens;
+  int32_t num_requests;
+  int32_t num_logit_rows;
+  int32_t max_blocks_per_request;
+  const int32_t* token_ids;        // [num_tokens]
+  const int32_t* positions;        // [num_tokens], consecutive within a request
+  const int32_t* query_start_loc;  // [num_requests + 1]
+  const int32_t* seq_lens;         // [num_requests], tokens in the cache once the step is done
+  const int32_t* block_tables;     // [num_requests, max_blocks_per_request]
+  const int32_t* logit_rows;       // [num_logit_rows]
+  const int32_t* request_of_row;   // [num_tokens]
+  KvView kv;
+  std::byte* shared_scratch;  // one for all workers, as large as KernelTable::attention_scratch_bytes asked for
+
+  const int32_t* block_table(int32_t request) const {
+    return block_tables + static_cast<int64_t>(request) * max_blocks_per_request;
+  }
+};
+
+constexpr size_t kWorkerScratchBytes = size_t{1} << 20;
+
+// One of the threads that run an op together. All of them call the op's kernel with the same arguments.
+struct Worker {
+  int32_t index;       // 0 … count - 1
+  int32_t count;
+  std::byte* scratch;  // kWorkerScratchBytes of its own, 64-byte aligned, content undefined
+  void* pool;
+};
+
+// Hands out 0, 1, 2, … among the workers, `count` numbers at a time; the first of them is returned.
+// Work is done when the number is at or beyond the op's total. Starts at 0 after every barrier.
+int64_t claim(Worker& worker, int64_t count);
+
+// Returns once every worker has called it; what any of them wrote before is visible to all. The driver
+// places one after every op, so a kernel needs it only between phases of its own.
+void barrier(Worker& worker);
+
+// Which rows an op runs over.
+enum class RowSet : int32_t { kTokens = 0, kLogitRows = 1 };
+
+inline int32_t num_rows(const StepView& step, RowSet rows) {
+  return rows == RowSet::kTokens ? step.num_tokens : step.num_logit_rows;
+}
+
+// Buffers are [rows, width] float32, rows contiguous, 64-byte aligned at row 0 only.
+
+struct RmsNormOp {
+  float* out;
+  const float* x;
+  const float* weight;  // [width]
+  int32_t width;
+  float eps;
+};
+
+// Cosines and sines of positions 0 … num_positions - 1, each [num_positions, rotary_dim / 2].
+struct RopeTable {
+  const float* cosines;
+  const float* sines;
+  int32_t num_positions;
+};
+
+enum class RopeStyle : int32_t { kInterleaved = 0, kHalfSplit = 1 };
+
+struct RopeAndWriteKvOp {
+  float* out;        // [num_tokens, num_heads * head_dim]
+  const float* qkv;  // [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim]
+  const RopeTable* rope;
+  RopeStyle style;
+  int32_t rotary_dim;
+  int32_t layer;
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+};
+
+struct PagedAttentionOp {
+  float* out;      // [num_tokens, num_heads * head_dim]
+  const float* q;  // the same shape
+  int32_t layer;
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  float scale;
+  int32_t window;  // 0: none
+  float soft_cap;  // 0: none
+};
+
+enum class Activation : int32_t { kSilu = 0, kGeluTanh = 1 };
+
+struct GatedActivationOp {
+  float* out;            // [num_tokens, width]
+  const float* gate_up;  // [num_tokens, 2 * width]
+  int32_t width;
+  Activation activation;
+};
+
+// values = cap · tanh(values / cap), in place, over the logit rows.
+struct SoftCapOp {
+  float* values;  // [num_logit_rows, width]
+  int32_t width;
+  float cap;
+};
+
+// Sampling; every array as octavo.kernels.sampling.SamplingInput describes it.
+struct LogprobArrays {
+  float* logprobs;        // [num_rows]
+  int32_t* ranks;         // [num_rows]
+  int32_t* top_token_ids; // [num_rows, num_top]
+  float* top_logprobs;    // [num_rows, num_top]
+  uint8_t* failed;        // [num_rows]
+};
+
+struct SampleOp {
+  const float* logits;  // [num_rows, vocab_size]
+  int32_t num_rows;
+  int32_t vocab_size;
+  int32_t num_top;
+  const float* temperature;
+  const int32_t* top_k;
+  const float* top_p;
+  const float* min_p;
+  const uint64_t* seeds;
+  const int32_t* choice_indices;
+  const int32_t* positions;
+  const float* repetition_penalty;
+  const float* frequency_penalty;
+  const float* presence_penalty;
+  const int32_t* penalty_rows;
+  const int32_t* output_counts;
+  const uint8_t* prompt_tokens;
+  const int32_t* bias_starts;
+  const int32_t* bias_token_ids;
+  const float* bias_values;
+  const int32_t* banned_starts;
+  const int32_t* banned_token_ids;
+  int32_t* token_ids;  // [num_rows], out
+  LogprobArrays out;
+  std::byte* scratch;  // KernelTable::sample_scratch_bytes(vocab_size) for each worker, one after another
+};
+
+struct LogprobsOp {
+  const float* logits;  // [num_rows, vocab_size]
+  int32_t num_rows;
+  int32_t vocab_size;
+  int32_t num_top;
+  const int32_t* token_ids;  // [num_rows]
+  LogprobArrays out;
+  std::byte* scratch;  // as in SampleOp
+};
+
+}  // namespace octavo

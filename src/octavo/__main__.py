@@ -1,0 +1,5 @@
+"""`python -m octavo` is `octavo`."""
+
+from octavo.cli.main import main
+
+main()

@@ -1,0 +1,100 @@
+"""`octavo`: the commands, and what happens to their errors.
+
+Commands are named by module path and imported when used, so that `octavo --help` costs nothing.
+
+Exit codes: 0; 1 for an error; 2 for a wrong command line or configuration; 130 for Ctrl-C; 141 when the
+reader of a pipe went away. An error of Octavo's own kind is one line on stderr; a bug (`InvariantError`)
+is a trace.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+from rich.markup import escape
+
+import octavo
+from octavo.cli.terminal import stderr_console
+from octavo.errors import ConfigError, InvariantError, OctavoError
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+_HELP = (
+    "Run a language model through a paged KV cache: the same bits whatever else runs, "
+    "and no prefix computed twice."
+)
+
+_EPILOGUE = """Try:
+
+    octavo generate "What is a library?"   answer once, token by token
+    octavo chat                            talk; turns reuse earlier ones
+    octavo explain                         see the cache work, without a model
+    octavo doctor                          is this machine all right?
+"""
+
+COMMANDS = {
+    "generate": "Continue or answer one or more prompts.",
+    "chat": "Talk with the model; each turn reuses the cached turns before it.",
+    "explain": "Draw the paged KV cache at work, step by step. Needs no model.",
+    "doctor": "Check the machine, the native kernels and the default model.",
+    "fetch": "Download the default model, once, with a checksum.",
+}
+"""Each command, in module ``octavo.cli.<name>``, and its line in the list of commands."""
+
+
+def octavo_version() -> str:
+    """The installed version."""
+    return str(octavo.__version__)
+
+
+def make_app() -> App:
+    """The command line as cyclopts sees it."""
+    app = App(
+        name="octavo",
+        help=_HELP,
+        help_epilogue=_EPILOGUE,
+        help_format="plaintext",
+        version=octavo_version,
+        suppress_keyboard_interrupt=False,
+    )
+    for name, summary in COMMANDS.items():
+        app.command(f"octavo.cli.{name}:{name}", name=name, help=summary)
+    return app
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        make_app()(list(arguments), exit_on_error=False, result_action="return_value")
+        sys.stdout.flush()
+    except CycloptsError:
+        return EXIT_USAGE  # cyclopts has printed it
+    except KeyboardInterrupt:
+        stderr_console().print("\ninterrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit, into nothing this time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except InvariantError:
+        raise
+    except ConfigError as error:
+        _print_error(error)
+        return EXIT_USAGE
+    except (OctavoError, OSError) as error:
+        _print_error(error)
+        return EXIT_ERROR
+    return 0
+
+
+def _print_error(error: Exception) -> None:
+    stderr_console().print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of the `octavo` script."""
+    sys.exit(run(sys.argv[1:]))

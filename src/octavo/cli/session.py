@@ -1,0 +1,30 @@
+"""An engine for one command, from the start-up table to its end."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from octavo.build import Built, build
+from octavo.cli.startup import startup_table
+from octavo.cli.terminal import stderr_console
+from octavo.config import EngineConfig
+from octavo.models.default_model import resolve_model_path
+
+
+@contextmanager
+def session(config: EngineConfig, *, quiet: bool) -> Iterator[Built]:
+    """Build an engine, say what was built on stderr, and give everything back at the end.
+
+    Raises:
+        ConfigError: the configuration fits neither the model nor the machine.
+        ModelLoadError: the model cannot be found, read or fetched.
+    """
+    resolve_model_path(config.model.model)  # a download is no part of the start-up time
+    start = time.perf_counter()
+    built = build(config)
+    try:
+        if not quiet:
+            stderr_console().print(startup_table(built, seconds=time.perf_counter() - start))
+        yield built
+    finally:
+        built.engine.close()

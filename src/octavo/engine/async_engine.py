@@ -1,0 +1,140 @@
+"""`AsyncEngine`: an `Engine` in a thread of its own, behind coroutines."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Self
+
+from octavo.engine.engine import Engine
+from octavo.engine.engine_thread import EngineThread
+from octavo.engine.lifecycle import EngineState
+from octavo.engine.output_stream import OutputStream
+from octavo.engine.prompt import Prompt, encode_prompt
+from octavo.engine.tokenizer import Tokenizer
+from octavo.outputs import RequestOutput
+from octavo.sampling_params import SamplingParams
+
+DEFAULT_DRAIN_S = 30.0
+EXIT_GRACE_S = 10.0
+"""How long a step may take to notice that the deadline has passed."""
+
+
+class AsyncEngine:
+    """Serves many coroutines from one engine.
+
+        async with AsyncEngine(lambda: build_engine(config)) as engine:
+            async for output in engine.generate("Once upon a time", SamplingParams(max_tokens=64)):
+                print(output.outputs[0].text)
+
+    Nobody waits for ever: if the engine dies, every stream ends with `EngineDeadError`.
+
+    Args:
+        build: makes the engine; called once, in the engine's thread, so that loading blocks no event loop.
+    """
+
+    def __init__(self, build: Callable[[], Engine]) -> None:
+        self._thread = EngineThread(build)
+        self._request_numbers = itertools.count()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        await self.wait_until_ready()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.shutdown(drain_s=0.0)
+
+    @property
+    def state(self) -> EngineState:
+        """Where the engine is in its life."""
+        return self._thread.state
+
+    @property
+    def num_unfinished_requests(self) -> int:
+        """Requests that somebody still reads the output of."""
+        return self._thread.num_open_streams
+
+    @property
+    def cause_of_death(self) -> BaseException | None:
+        """What killed the engine, if it is dead."""
+        return self._thread.cause_of_death
+
+    def start(self) -> None:
+        """Begin to load the model; returns at once."""
+        self._thread.start()
+
+    async def wait_until_ready(self) -> None:
+        """Wait until the model is loaded.
+
+        Raises:
+            EngineDeadError: it could not be loaded; the cause says why.
+        """
+        await self._thread.wait_until_ready()
+
+    async def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        await self.wait_until_ready()
+        return self._thread.engine.tokenizer
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+    ) -> AsyncIterator[RequestOutput]:
+        """Generate; every output holds the whole text so far, the last one is ``finished``.
+
+        Leaving the loop early, or cancelling the task, aborts the request within one step.
+
+        Raises:
+            RequestError: the request is at fault.
+            CapacityError: the queue is full, or the engine is shutting down.
+            EngineDeadError: the engine has stopped for good.
+        """
+        tokenizer = await self.get_tokenizer()
+        token_ids, text, cache_salt = await asyncio.to_thread(encode_prompt, prompt, tokenizer)
+        name = f"request-{next(self._request_numbers)}" if request_id is None else request_id
+        stream = OutputStream(name)
+        self._thread.open_stream(
+            stream,
+            lambda engine: engine.add_request(
+                name, token_ids, params, prompt=text, priority=priority, cache_salt=cache_salt
+            ),
+        )
+        try:
+            while True:
+                output = await stream.next()
+                yield output
+                if output.finished:
+                    return
+        finally:
+            self._thread.close_stream(stream)
+
+    async def abort(self, request_id: str) -> None:
+        """End a request; its stream ends with finish reason "abort". An unknown id is ignored."""
+        self._thread.abort(request_id)
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes; returns ``False``, with nothing changed, while blocks are in use."""
+        return await self._thread.call(Engine.reset_prefix_cache)
+
+    async def shutdown(self, *, drain_s: float = DEFAULT_DRAIN_S) -> None:
+        """Refuse new requests, finish those under way, and stop.
+
+        Args:
+            drain_s: after this many seconds what is still running is aborted.
+
+        Raises:
+            EngineDeadError: the engine did not stop; its streams were ended all the same.
+        """
+        deadline = time.monotonic() + drain_s
+        self._thread.drain(deadline)
+        stopped = await asyncio.to_thread(self._thread.join, drain_s + EXIT_GRACE_S)
+        if not stopped:
+            raise self._thread.give_up(f"the engine did not stop within {drain_s + EXIT_GRACE_S:.0f} s")

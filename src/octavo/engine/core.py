@@ -1,0 +1,138 @@
+"""`EngineCore`: schedule, compute, update, over and over."""
+
+import logging
+
+from octavo.engine.runner import Runner
+from octavo.errors import EngineDeadError, InvariantError, StepError
+from octavo.sched.output import SchedulerOutput
+from octavo.sched.pause import PauseMode
+from octavo.sched.request import FinishReason, Request
+from octavo.sched.scheduler import Scheduler
+from octavo.sched.update import RequestUpdate
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILED_STEPS = 2
+"""Failed steps in a row that end the engine: what fails twice would fail for ever."""
+MAX_IDLE_STEPS = 3
+"""Steps in a row without work, while requests wait, that are taken for a deadlock."""
+
+
+class EngineCore:
+    """One scheduler and one runner in step. Not thread-safe: one thread owns it.
+
+    Any exception but `StepError` leaves the state unknown, so the core is dead from then on and says so.
+
+    Attributes:
+        scheduler: whose requests these are.
+        runner: what computes them.
+        num_steps: steps that ran, failed ones left out.
+        num_failed_steps: steps that failed since the start.
+    """
+
+    def __init__(self, scheduler: Scheduler, runner: Runner) -> None:
+        self.scheduler = scheduler
+        self.runner = runner
+        self.num_steps = 0
+        self.num_failed_steps = 0
+        self._num_failed_in_a_row = 0
+        self._num_idle_in_a_row = 0
+        self._is_paused = False
+        self._cause_of_death: BaseException | None = None
+
+    @property
+    def has_unfinished_requests(self) -> bool:
+        """Whether a step has anything to do."""
+        return self.scheduler.has_unfinished_requests
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether nothing can be computed any more."""
+        return self._cause_of_death is not None
+
+    def add(self, *requests: Request) -> None:
+        """Let requests wait, all or none; for errors see `Scheduler.add`."""
+        self._check_alive()
+        self.scheduler.add(*requests)
+
+    def finish(self, request_id: str, reason: FinishReason, *, stop_reason: str | None = None) -> bool:
+        """End a request from outside; returns whether it was there and still going."""
+        return self.scheduler.finish(request_id, reason, stop_reason=stop_reason)
+
+    def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
+        """Admit nobody, or compute nothing at all, until `resume`."""
+        self._is_paused = True
+        self.scheduler.pause(mode)
+
+    def resume(self) -> None:
+        """End a pause."""
+        self._is_paused = False
+        self.scheduler.resume()
+
+    def step(self) -> list[RequestUpdate]:
+        """Run one step.
+
+        A step that fails as a whole changes no request: all that were in it start over in the next one.
+
+        Raises:
+            EngineDeadError: two steps failed in a row, or the engine died before.
+        """
+        self._check_alive()
+        try:
+            output = self.scheduler.schedule()
+            return self._compute(output) if output.scheduled else self._idle()
+        except BaseException as error:
+            self._die(error)
+            raise
+
+    def close(self) -> None:
+        """Give back what the runner holds; nothing can be computed any more."""
+        if self._cause_of_death is None:
+            self._cause_of_death = EngineDeadError("the engine was closed")
+        self.runner.close()
+
+    def _compute(self, output: SchedulerOutput) -> list[RequestUpdate]:
+        self._num_idle_in_a_row = 0
+        try:
+            runner_output = self.runner.submit(output).result()
+        except StepError as error:
+            self._roll_back(output, error)
+            return []
+        self._num_failed_in_a_row = 0
+        self.num_steps += 1
+        return self.scheduler.update(output, runner_output)
+
+    def _roll_back(self, output: SchedulerOutput, error: StepError) -> None:
+        self.scheduler.rollback(output)
+        self.num_failed_steps += 1
+        self._num_failed_in_a_row += 1
+        if self._num_failed_in_a_row >= MAX_FAILED_STEPS:
+            raise EngineDeadError(f"{MAX_FAILED_STEPS} steps failed in a row: {error}") from error
+        logger.warning("step %d failed and is tried again: %s", output.step, error)
+
+    def _idle(self) -> list[RequestUpdate]:
+        """Nothing was scheduled. While requests wait and nobody asked for a pause, that is a deadlock."""
+        is_stuck = self.scheduler.has_unfinished_requests and not self._is_paused
+        self._num_idle_in_a_row = self._num_idle_in_a_row + 1 if is_stuck else 0
+        if self._num_idle_in_a_row >= MAX_IDLE_STEPS:
+            scheduler = self.scheduler
+            raise InvariantError(
+                f"{MAX_IDLE_STEPS} steps in a row made no progress: {scheduler.num_running} requests "
+                f"running, {scheduler.num_waiting} waiting, {self.runner.num_blocks} blocks"
+            )
+        return []
+
+    def _die(self, error: BaseException) -> None:
+        self._cause_of_death = error
+        logger.critical(
+            "the engine died after %d steps (%d failed) with %d requests running and %d waiting: %r",
+            self.num_steps,
+            self.num_failed_steps,
+            self.scheduler.num_running,
+            self.scheduler.num_waiting,
+            error,
+        )
+
+    def _check_alive(self) -> None:
+        if self._cause_of_death is not None:
+            raise EngineDeadError(f"the engine is dead: {self._cause_of_death}") from self._cause_of_death

@@ -1,0 +1,29 @@
+"""`Detokenizer`: token ids to text, a token at a time, never cutting a character in two."""
+
+import codecs
+
+from octavo.engine.tokenizer import Tokenizer
+
+
+class Detokenizer:
+    """Turns the output tokens of one request into text as they come.
+
+    A character may be spread over several tokens: its bytes are held back until it is complete. Bytes
+    that can belong to no character become U+FFFD exactly as ``bytes.decode("utf-8", "replace")`` puts
+    them, so the pieces joined are the text of all the bytes joined.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def append(self, token_id: int) -> str:
+        """The text that became certain with this token; often a word, sometimes nothing."""
+        if self._skip_special_tokens and self._tokenizer.is_special(token_id):
+            return ""
+        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+
+    def flush(self) -> str:
+        """The end of the text: U+FFFD if a character was left incomplete, else nothing."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,157 @@
+"""`Engine`: requests in, outputs out, one step at a time. The synchronous front that all others drive."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from octavo.engine.core import EngineCore
+from octavo.engine.output_processor import OutputProcessor, ProcessedUpdates
+from octavo.engine.request_check import check_place, check_request
+from octavo.engine.tokenizer import Tokenizer
+from octavo.errors import InvalidRequestError
+from octavo.kv.hashing import BlockHasher, ExtraKey, ExtraKeyKind
+from octavo.outputs import RequestOutput
+from octavo.sampling_params import SamplingParams
+from octavo.sched.request import FinishReason, Request
+
+SEED_BITS = 64
+
+
+def draw_seed() -> int:
+    """A seed nobody can guess, for a request that names none."""
+    return random.SystemRandom().getrandbits(SEED_BITS)
+
+
+class Engine:
+    """Joins `EngineCore` and `OutputProcessor`. Not thread-safe: one thread owns it.
+
+    Args:
+        core: schedules and computes.
+        tokenizer: of the model.
+        block_hasher: hashes full blocks for prefix caching; ``None`` turns it off.
+        clock: orders arrivals [s].
+        seeds: draws the seed of a request that names none.
+    """
+
+    def __init__(
+        self,
+        core: EngineCore,
+        tokenizer: Tokenizer,
+        *,
+        block_hasher: BlockHasher | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        seeds: Callable[[], int] = draw_seed,
+    ) -> None:
+        self.core = core
+        self.tokenizer = tokenizer
+        self._block_hasher = block_hasher
+        self._clock = clock
+        self._seeds = seeds
+        self._outputs = OutputProcessor(tokenizer)
+
+    @property
+    def has_unfinished_requests(self) -> bool:
+        """Whether `step` has anything to do."""
+        return self.core.has_unfinished_requests
+
+    @property
+    def request_ids(self) -> list[str]:
+        """The requests under way, oldest first."""
+        return self._outputs.request_ids
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        prompt: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> None:
+        """Let a request wait for its turn.
+
+        Args:
+            request_id: names it in outputs and for `abort`; unique among the requests under way.
+            prompt_token_ids: at least one id, each in ``range(vocab_size)``.
+            params: how tokens are chosen and when it ends.
+            prompt: the text that the ids come from, returned with the output.
+            priority: lower runs first under the priority policy.
+            cache_salt: only requests with the same salt share cached blocks.
+
+        Raises:
+            InvalidRequestError: a value is out of range, or the id is in use.
+            ContextLengthError: the prompt can never fit, with the numbers.
+            QueueFullError: too many requests are waiting.
+            EngineDeadError: the engine has stopped.
+        """
+        check_place(request_id, priority)
+        if request_id in self._outputs:
+            raise InvalidRequestError(
+                f"request id {request_id!r} is in use; choose another", param="request_id"
+            )
+        check_request(prompt_token_ids, params, cache_salt=cache_salt, vocab_size=self.tokenizer.vocab_size)
+        seed = self._seeds() if params.seed is None else params.seed
+        first = Request(
+            request_id if params.n == 1 else f"{request_id}#0",
+            prompt_token_ids,
+            params,
+            seed=seed,
+            eos_token_ids=self.tokenizer.eos_token_ids,
+            arrival_time=self._clock(),
+            priority=priority,
+            block_hasher=self._block_hasher,
+            extra_keys=() if cache_salt is None else (ExtraKey(ExtraKeyKind.CACHE_SALT, cache_salt),),
+        )
+        siblings = [first.sibling(f"{request_id}#{i}", choice_index=i) for i in range(1, params.n)]
+        self.core.add(first, *siblings)
+        self._outputs.add(
+            request_id,
+            [first.request_id, *(sibling.request_id for sibling in siblings)],
+            prompt=prompt,
+            prompt_token_ids=first.prompt_token_ids,
+            params=params,
+            seed=seed,
+        )
+
+    def step(self) -> list[RequestOutput]:
+        """Run one step.
+
+        Returns:
+            An output for each request that changed: its whole text so far, which later steps only add to.
+
+        Raises:
+            EngineDeadError: the engine has stopped for good.
+        """
+        processed: ProcessedUpdates = self._outputs.process(self.core.step())
+        for stop in processed.stops:
+            self.core.finish(stop.request_id, FinishReason.STOP, stop_reason=stop.stop_string)
+        return processed.outputs
+
+    def abort(self, request_id: str) -> RequestOutput | None:
+        """End a request and give its blocks back.
+
+        Returns:
+            What it had so far, with finish reason "abort"; ``None`` if it is unknown or has ended.
+        """
+        aborted = self._outputs.abort(request_id)
+        if aborted is None:
+            return None
+        output, choice_ids = aborted
+        for choice_id in choice_ids:
+            self.core.finish(choice_id, FinishReason.ABORT)
+        return output
+
+    def abort_all(self) -> list[RequestOutput]:
+        """End every request; returns what they had so far."""
+        outputs = [self.abort(request_id) for request_id in self.request_ids]
+        return [output for output in outputs if output is not None]
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes; returns ``False``, with nothing changed, while blocks are in use."""
+        return self.core.scheduler.reset_prefix_cache()
+
+    def close(self) -> None:
+        """End every request and give back memory and threads; calling it again does nothing."""
+        self.abort_all()
+        self.core.close()

@@ -1,0 +1,213 @@
+"""The native library: finding it, loading it, and its C structs (``native/octavo_native.h``)."""
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+import octavo.kernels
+from octavo.errors import EngineError, KernelUnavailableError
+from octavo.kernels.weight import Quantization
+
+ABI_VERSION = 1
+LIBRARY_NAME = "liboctavo_native.so"
+
+QUANTIZATION_CODES = {quantization: code for code, quantization in enumerate(Quantization)}
+"""Numbers of ``octavo::Quantization``, which lists the formats in the same order."""
+
+ProgressCallback = ctypes.CFUNCTYPE(None, c_int64, c_int64)
+
+
+def _fields(kind: type, names: str) -> list[tuple[str, type]]:
+    """Fields of one C type, in order."""
+    return [(name, kind) for name in names.split()]
+
+
+class KvShapeStruct(ctypes.Structure):
+    """``OctavoKvShape``"""
+
+    _fields_: ClassVar = _fields(c_int32, "num_layers num_blocks num_kv_heads head_dim block_size dtype")
+
+
+class WeightStruct(ctypes.Structure):
+    """``OctavoWeight``"""
+
+    _fields_: ClassVar = [
+        *_fields(c_void_p, "bytes"),
+        *_fields(c_int64, "num_bytes rows columns"),
+        *_fields(c_int32, "quantization"),
+    ]
+
+
+class RopeStruct(ctypes.Structure):
+    """``OctavoRope``"""
+
+    _fields_: ClassVar = [
+        *_fields(c_void_p, "frequencies"),
+        *_fields(c_double, "magnitude"),
+        *_fields(c_int32, "num_frequencies style"),
+    ]
+
+
+class OpStruct(ctypes.Structure):
+    """``OctavoOp``"""
+
+    _fields_: ClassVar = [
+        *_fields(c_int32, "kind out x weight first_part num_parts bias accumulate"),
+        *_fields(c_int32, "layer num_heads num_kv_heads head_dim rope window activation"),
+        *_fields(c_float, "scale eps soft_cap"),
+    ]
+
+
+class ProgramStruct(ctypes.Structure):
+    """``OctavoProgramSpec``"""
+
+    _fields_: ClassVar = [
+        ("ops", POINTER(OpStruct)),
+        ("slot_widths", POINTER(c_int32)),
+        ("weights", POINTER(WeightStruct)),
+        ("parts", POINTER(c_int32)),
+        ("ropes", POINTER(RopeStruct)),
+        *_fields(c_int32, "num_ops num_slots num_weights num_parts num_ropes max_num_tokens max_logit_rows"),
+        ("isa", c_char_p),
+        ("progress", ProgressCallback),
+    ]
+
+
+class StepStruct(ctypes.Structure):
+    """``OctavoStep``"""
+
+    _fields_: ClassVar = [
+        *_fields(c_void_p, "token_ids positions query_start_loc seq_lens block_tables logit_rows"),
+        *_fields(c_int32, "num_tokens num_requests max_blocks_per_request num_logit_rows"),
+    ]
+
+
+class LogprobsStruct(ctypes.Structure):
+    """``OctavoLogprobs``"""
+
+    _fields_: ClassVar = _fields(c_void_p, "logprobs ranks top_token_ids top_logprobs failed")
+
+
+class SamplingStruct(ctypes.Structure):
+    """``OctavoSampling``"""
+
+    _fields_: ClassVar = [
+        *_fields(c_void_p, "logits"),
+        *_fields(c_int32, "num_rows vocab_size num_top num_penalty_rows"),
+        *_fields(c_void_p, "temperature top_k top_p min_p seeds choice_indices positions"),
+        *_fields(c_void_p, "repetition_penalty frequency_penalty presence_penalty"),
+        *_fields(c_void_p, "penalty_rows output_counts prompt_tokens"),
+        *_fields(c_void_p, "bias_starts bias_token_ids bias_values banned_starts banned_token_ids"),
+        *_fields(c_int32, "num_biases num_banned"),
+        *_fields(c_void_p, "token_ids"),
+        ("out", LogprobsStruct),
+    ]
+
+
+_HANDLE = c_void_p
+_NEW_HANDLE = POINTER(c_void_p)
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "octavo_abi_version": (c_int32, []),
+    "octavo_last_error": (c_char_p, []),
+    "octavo_compiled_isas": (c_char_p, []),
+    "octavo_available_isas": (c_char_p, []),
+    "octavo_pool_create": (c_int32, [c_int32, _NEW_HANDLE]),
+    "octavo_pool_destroy": (None, [_HANDLE]),
+    "octavo_kv_create": (c_int32, [POINTER(KvShapeStruct), _NEW_HANDLE]),
+    "octavo_kv_destroy": (None, [_HANDLE]),
+    "octavo_kv_num_bytes": (c_int64, [_HANDLE]),
+    "octavo_kv_read_block": (c_int32, [_HANDLE, c_int32, c_int32, c_void_p]),
+    "octavo_kv_write_block": (c_int32, [_HANDLE, c_int32, c_int32, c_void_p]),
+    "octavo_kv_copy_blocks": (c_int32, [_HANDLE, _HANDLE, c_void_p, c_int64]),
+    "octavo_program_create": (c_int32, [POINTER(ProgramStruct), _HANDLE, _HANDLE, _NEW_HANDLE]),
+    "octavo_program_destroy": (None, [_HANDLE]),
+    "octavo_program_step": (c_int32, [_HANDLE, POINTER(StepStruct)]),
+    "octavo_program_logits": (c_int32, [_HANDLE, c_void_p, c_int32]),
+    "octavo_program_logits_data": (c_void_p, [_HANDLE]),
+    "octavo_program_slot_data": (c_void_p, [_HANDLE, c_int32]),
+    "octavo_program_weight_bytes": (c_int64, [_HANDLE]),
+    "octavo_sample": (c_int32, [_HANDLE, c_char_p, POINTER(SamplingStruct)]),
+    "octavo_logprobs": (c_int32, [_HANDLE, c_char_p, POINTER(SamplingStruct)]),
+}
+
+
+class NativeLibrary:
+    """The loaded library. Calls release the GIL; those that can fail go through `call`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._library = ctypes.CDLL(str(path))
+            for name, (result, arguments) in _PROTOTYPES.items():
+                function = getattr(self._library, name)
+                function.restype, function.argtypes = result, arguments
+            version = int(self._library.octavo_abi_version())
+        except (OSError, AttributeError) as error:
+            raise KernelUnavailableError(
+                f"the native library {path} does not load ({error}); rebuild it with `pip install -e .`"
+            ) from error
+        if version != ABI_VERSION:
+            raise KernelUnavailableError(
+                f"the native library {path} has interface version {version}, this package needs "
+                f"{ABI_VERSION}; rebuild it with `pip install -e .`"
+            )
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Call a function that returns an error code.
+
+        Raises:
+            EngineError: the code is not 0; the message is the library's.
+        """
+        if getattr(self._library, name)(*arguments) != 0:
+            raise EngineError(self._library.octavo_last_error().decode())
+
+    def create(self, name: str, *arguments: object) -> int:
+        """Call a function that makes a handle and return the handle."""
+        handle = c_void_p()
+        self.call(name, *arguments, ctypes.byref(handle))
+        if handle.value is None:
+            raise EngineError(f"{name} made no handle")
+        return handle.value
+
+    def get(self, name: str, *arguments: object) -> int:
+        """Call a function that cannot fail and return its number or address (0 for none)."""
+        return int(getattr(self._library, name)(*arguments) or 0)
+
+    def isas(self, which: str) -> tuple[str, ...]:
+        """Names of the instruction sets, the best first; ``which`` is ``compiled`` or ``available``."""
+        names: bytes = getattr(self._library, f"octavo_{which}_isas")()
+        return tuple(names.decode().split(","))
+
+
+@cache
+def load_library() -> NativeLibrary:
+    """The library of this installation.
+
+    An editable installation spreads the package over two folders, so every folder of the package is searched.
+
+    Raises:
+        KernelUnavailableError: it was not built, or it does not fit this package.
+    """
+    folders = [Path(folder) for folder in octavo.kernels.__path__]
+    for folder in folders:
+        if (folder / LIBRARY_NAME).exists():
+            return NativeLibrary(folder / LIBRARY_NAME)
+    raise KernelUnavailableError(
+        f"the native library {LIBRARY_NAME} is not in {', '.join(map(str, folders))}; build it with "
+        f"`pip install -e .`, or choose the reference kernels"
+    )
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Where a C-contiguous array's elements lie; 0 for an empty one."""
+    return int(array.ctypes.data) if array.size else 0
+
+
+def as_int32(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """The values as a C-contiguous int32 array, the same one if it already is."""
+    return np.ascontiguousarray(values, dtype=np.int32)

@@ -1,0 +1,149 @@
+"""`NativeSampler`: logits to tokens in native code, one row per piece of work."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.kernels.interpreter import FloatArray, IntArray
+from octavo.kernels.native_library import (
+    LogprobsStruct,
+    NativeLibrary,
+    SamplingStruct,
+    address,
+    as_int32,
+)
+from octavo.kernels.native_pool import NativePool
+from octavo.kernels.sampling import LogprobsOutput, SamplingInput, SamplingOutput
+
+_ROW_FIELDS: tuple[tuple[str, type[np.generic]], ...] = (
+    ("temperature", np.float32),
+    ("top_k", np.int32),
+    ("top_p", np.float32),
+    ("min_p", np.float32),
+    ("seeds", np.uint64),
+    ("choice_indices", np.int32),
+    ("positions", np.int32),
+    ("repetition_penalty", np.float32),
+    ("frequency_penalty", np.float32),
+    ("presence_penalty", np.float32),
+    ("penalty_rows", np.int32),
+)
+_PENALTY_FIELDS: tuple[tuple[str, type[np.generic]], ...] = (
+    ("output_counts", np.int32),
+    ("prompt_tokens", np.uint8),
+)
+_ENTRY_FIELDS: tuple[tuple[str, type[np.generic]], ...] = (
+    ("bias_token_ids", np.int32),
+    ("bias_values", np.float32),
+    ("banned_token_ids", np.int32),
+)
+
+
+class NativeSampler:
+    """Implements `octavo.kernels.sampling.Sampler` on a pool of threads."""
+
+    def __init__(self, *, library: NativeLibrary, pool: NativePool, isa: str) -> None:
+        self._library, self._pool = library, pool
+        self._isa = isa.encode()
+
+    def sample(self, logits: FloatArray, sampling_input: SamplingInput) -> SamplingOutput:
+        """Choose a token for each row of ``logits`` [num_rows, vocab_size], which is not changed.
+
+        Raises:
+            ValueError: an array has another shape than the number of rows asks for.
+            EngineError: an index in an array is out of range.
+        """
+        logits = _contiguous(logits, np.float32)
+        token_ids = np.empty(len(logits), dtype=np.int32)
+        output = _allocate_output(len(logits), sampling_input.num_top_logprobs)
+        arrays = _check_input(sampling_input, *logits.shape)
+        struct = SamplingStruct(
+            **_shape_fields(logits, sampling_input.num_top_logprobs),
+            **{name: address(array) for name, array in arrays.items()},
+            num_penalty_rows=len(arrays["output_counts"]),
+            num_biases=len(arrays["bias_token_ids"]),
+            num_banned=len(arrays["banned_token_ids"]),
+            token_ids=address(token_ids),
+            out=_output_struct(output),
+        )
+        self._library.call("octavo_sample", self._pool.handle, self._isa, ctypes.byref(struct))
+        return SamplingOutput(token_ids=token_ids, logprobs=output)
+
+    def logprobs(self, logits: FloatArray, token_ids: IntArray, num_top: int) -> LogprobsOutput:
+        """Log-probabilities of given tokens [num_rows] (prompt log-probabilities).
+
+        Raises:
+            ValueError: there is not one token per row.
+            EngineError: a token is outside the vocabulary.
+        """
+        logits = _contiguous(logits, np.float32)
+        tokens = as_int32(token_ids)
+        _check_shape("token_ids", tokens, (len(logits),))
+        output = _allocate_output(len(logits), num_top)
+        struct = SamplingStruct(
+            **_shape_fields(logits, num_top), token_ids=address(tokens), out=_output_struct(output)
+        )
+        self._library.call("octavo_logprobs", self._pool.handle, self._isa, ctypes.byref(struct))
+        return output
+
+
+def _contiguous(array: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def _check_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+
+
+def _check_input(
+    sampling_input: SamplingInput, num_rows: int, vocab_size: int
+) -> dict[str, npt.NDArray[Any]]:
+    """The arrays by field name, in the types that the library reads."""
+    arrays = {
+        name: _contiguous(getattr(sampling_input, name), dtype)
+        for name, dtype in (*_ROW_FIELDS, *_PENALTY_FIELDS, *_ENTRY_FIELDS)
+    }
+    for name in ("bias_starts", "banned_starts"):
+        arrays[name] = as_int32(getattr(sampling_input, name))
+        _check_shape(name, arrays[name], (num_rows + 1,))
+    for name, _ in _ROW_FIELDS:
+        _check_shape(name, arrays[name], (num_rows,))
+    num_penalty_rows = len(arrays["output_counts"])
+    for name, _ in _PENALTY_FIELDS:
+        if num_penalty_rows:
+            _check_shape(name, arrays[name], (num_penalty_rows, vocab_size))
+    _check_shape("bias_values", arrays["bias_values"], arrays["bias_token_ids"].shape)
+    return arrays
+
+
+def _shape_fields(logits: FloatArray, num_top: int) -> dict[str, int]:
+    num_rows, vocab_size = logits.shape
+    return {
+        "logits": address(logits),
+        "num_rows": num_rows,
+        "vocab_size": vocab_size,
+        "num_top": num_top,
+    }
+
+
+def _allocate_output(num_rows: int, num_top: int) -> LogprobsOutput:
+    return LogprobsOutput(
+        logprobs=np.empty(num_rows, dtype=np.float32),
+        ranks=np.empty(num_rows, dtype=np.int32),
+        top_token_ids=np.empty((num_rows, num_top), dtype=np.int32),
+        top_logprobs=np.empty((num_rows, num_top), dtype=np.float32),
+        failed=np.empty(num_rows, dtype=np.bool_),
+    )
+
+
+def _output_struct(output: LogprobsOutput) -> LogprobsStruct:
+    return LogprobsStruct(
+        logprobs=address(output.logprobs),
+        ranks=address(output.ranks),
+        top_token_ids=address(output.top_token_ids),
+        top_logprobs=address(output.top_logprobs),
+        failed=address(output.failed),
+    )

@@ -1,0 +1,46 @@
+"""The architectures that can be run, by the name in ``general.architecture``."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+from octavo.errors import ModelLoadError
+from octavo.kernels.program import Program
+from octavo.models import llama
+from octavo.models.gguf_metadata import Metadata
+from octavo.models.spec import ModelSpec
+from octavo.models.weights import Weights
+
+
+class SpecReader(Protocol):
+    """Reads an architecture's section of the metadata."""
+
+    def __call__(self, metadata: Metadata, weights: Weights, *, vocab_size: int) -> ModelSpec:
+        """The model's numbers; `ModelLoadError` if they make no sense."""
+        ...
+
+
+class Architecture(NamedTuple):
+    """One way to build a model."""
+
+    read_spec: SpecReader
+    build_program: Callable[[ModelSpec, Weights], Program]
+
+
+ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
+    {"llama": Architecture(llama.read_spec, llama.build_program)}
+)
+
+
+def find_architecture(metadata: Metadata) -> Architecture:
+    """The architecture that a file names.
+
+    Raises:
+        ModelLoadError: it names none, or one that is not supported.
+    """
+    name = metadata.text("general.architecture")
+    architecture = ARCHITECTURES.get(name or "")
+    if architecture is None:
+        known = ", ".join(f"{known!r}" for known in ARCHITECTURES)
+        raise ModelLoadError(f"{metadata.path}: architecture {name!r} is not supported; supported: {known}")
+    return architecture

@@ -1,0 +1,140 @@
+"""`ModelRunner`: computes scheduler outputs with a model. Implements `octavo.engine.runner.Runner`."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from octavo.errors import InvariantError, StepError
+from octavo.kernels.interpreter import IntArray, Interpreter
+from octavo.kernels.sampling import Sampler, SamplingOutput
+from octavo.runner.input_batch import InputBatch
+from octavo.runner.prompt_logprobs import NonFiniteLogitsError, PromptLogprobs, token_logprobs
+from octavo.runner.request_rows import RequestRows
+from octavo.runner.sampling_rows import SamplingRows
+from octavo.sched.output import RequestResult, RunnerOutput, ScheduledRequest, SchedulerOutput
+
+
+class FinishedStep(NamedTuple):
+    """A step that was computed when it was submitted."""
+
+    output: RunnerOutput
+
+    def result(self) -> RunnerOutput:
+        """What the step computed."""
+        return self.output
+
+
+class ModelRunner:
+    """Lays a step out as arrays, runs the model over it, samples, and reports in plain data.
+
+    Args:
+        interpreter: the model and the KV cache.
+        sampler: logits to tokens.
+        max_num_seqs: most requests at once.
+        max_num_batched_tokens: most tokens in a step.
+        max_model_len: longest sequence [tokens].
+        vocab_size: number of token ids.
+        eos_token_ids: tokens that end a text, banned before a request's ``min_tokens``.
+    """
+
+    def __init__(
+        self,
+        interpreter: Interpreter,
+        sampler: Sampler,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        vocab_size: int,
+        eos_token_ids: frozenset[int],
+    ) -> None:
+        block_size = interpreter.kv_store.spec.block_size
+        self._interpreter = interpreter
+        self._sampler = sampler
+        self._sampling_rows = SamplingRows(max_num_seqs, vocab_size, eos_token_ids)
+        self._rows = RequestRows(max_num_seqs, -(-max_model_len // block_size), self._sampling_rows)
+        self._input_batch = InputBatch(self._rows, max_num_batched_tokens, block_size=block_size)
+        self._prompt_logprobs = PromptLogprobs(interpreter, sampler)
+
+    @property
+    def num_blocks(self) -> int:
+        """Usable blocks of the KV cache."""
+        return self._interpreter.kv_store.num_blocks
+
+    def submit(self, output: SchedulerOutput) -> FinishedStep:
+        """Compute one step; it is finished when this returns.
+
+        Raises:
+            StepError: it failed as a whole; nothing it wrote may be trusted.
+        """
+        try:
+            return FinishedStep(RunnerOutput(self._compute(output)))
+        except InvariantError:
+            raise
+        except Exception as error:
+            raise StepError(f"step {output.step} failed: {error!r}") from error
+
+    def close(self) -> None:
+        """Give back memory and threads; calling it again does nothing."""
+        self._interpreter.close()
+
+    def _compute(self, output: SchedulerOutput) -> dict[str, RequestResult]:
+        self._rows.apply(output)
+        if output.block_copies:
+            self._interpreter.kv_store.copy_blocks(output.block_copies)
+        if not output.scheduled:
+            return {}
+        step = self._input_batch.fill(output.scheduled)
+        logits = self._interpreter.run(step)
+        results = {request.request_id: RequestResult() for request in output.scheduled}
+        sampled = [request for request in output.scheduled if request.samples]
+        if sampled:
+            positions = step.seq_lens[[request.samples for request in output.scheduled]]
+            rows: IntArray = np.array([self._rows[request.request_id].index for request in sampled], np.int32)
+            sampling = self._sampler.sample(logits, self._sampling_rows.gather(rows, positions))
+            self._count_tokens(rows, sampling)
+            results.update(self._sampling_results(sampled, sampling))
+        # Last, because the head's other rows take the place of the logits that were sampled from.
+        self._add_prompt_logprobs(output.scheduled, step.query_start_loc, results)
+        return results
+
+    def _count_tokens(self, rows: IntArray, sampling: SamplingOutput) -> None:
+        is_token = ~sampling.logprobs.failed
+        self._sampling_rows.count(rows[is_token], sampling.token_ids[is_token])
+
+    def _sampling_results(
+        self, sampled: Sequence[ScheduledRequest], sampling: SamplingOutput
+    ) -> dict[str, RequestResult]:
+        results: dict[str, RequestResult] = {}
+        token_ids: list[int] = sampling.token_ids.tolist()
+        failed: list[bool] = sampling.logprobs.failed.tolist()
+        for i, request in enumerate(sampled):
+            if failed[i]:
+                position = request.num_computed_tokens + request.num_scheduled_tokens - 1
+                results[request.request_id] = RequestResult(error=f"non-finite logits at position {position}")
+                continue
+            num_top = self._rows[request.request_id].sampling_params.logprobs
+            logprobs = None if num_top is None else token_logprobs(sampling.logprobs, i, num_top)
+            results[request.request_id] = RequestResult(token_ids[i], logprobs)
+        return results
+
+    def _add_prompt_logprobs(
+        self,
+        scheduled: Sequence[ScheduledRequest],
+        query_start_loc: IntArray,  # [num_requests + 1]
+        results: dict[str, RequestResult],
+    ) -> None:
+        for request, first_row in zip(scheduled, query_start_loc[:-1].tolist(), strict=True):
+            row = self._rows[request.request_id]
+            if not row.reports_prompt_logprobs:
+                continue
+            try:
+                self._prompt_logprobs.collect(row, request, first_row)
+            except NonFiniteLogitsError as error:
+                results[request.request_id] = RequestResult(error=str(error))
+                continue
+            if request.samples:  # the end of the prompt
+                row.reports_prompt_logprobs = False
+                result = results[request.request_id]
+                results[request.request_id] = result._replace(prompt_logprobs=tuple(row.prompt_logprobs))

@@ -1,0 +1,65 @@
+"""`PromptLogprobs`: the log-probability of each token of a prompt, a few rows of logits at a time."""
+
+import numpy as np
+
+from octavo.kernels.interpreter import IntArray, Interpreter
+from octavo.kernels.sampling import LogprobsOutput, Sampler
+from octavo.runner.request_rows import RequestRow
+from octavo.sched.output import ScheduledRequest, TokenLogprobs
+
+MAX_LOGIT_ROWS = 32
+"""Rows whose logits exist at once: with 262,144 tokens in the vocabulary a row takes a megabyte."""
+
+
+class NonFiniteLogitsError(ArithmeticError):
+    """A row of logits of one request has a NaN or an infinity in it."""
+
+
+def token_logprobs(output: LogprobsOutput, row: int, num_top: int) -> TokenLogprobs:
+    """One row of an output as plain numbers, with as many top tokens as its request asked for."""
+    return TokenLogprobs(
+        float(output.logprobs[row]),
+        int(output.ranks[row]),
+        output.top_token_ids[row, :num_top].tolist(),
+        output.top_logprobs[row, :num_top].tolist(),
+    )
+
+
+class PromptLogprobs:
+    """Runs the output head over prompt rows of the step that ran last.
+
+    Args:
+        interpreter: whose step it was.
+        sampler: turns logits into log-probabilities.
+    """
+
+    def __init__(self, interpreter: Interpreter, sampler: Sampler) -> None:
+        self._interpreter = interpreter
+        self._sampler = sampler
+
+    def collect(self, row: RequestRow, scheduled: ScheduledRequest, first_row: int) -> None:
+        """Add to ``row.prompt_logprobs`` what this step has made known.
+
+        Args:
+            row: a request that reports them.
+            scheduled: its share of the step.
+            first_row: the step's row of its first token.
+
+        Raises:
+            NonFiniteLogitsError: the logits of a prompt position mean nothing.
+        """
+        start = scheduled.num_computed_tokens
+        # The logits at position p are about the token at p + 1, which the prompt's last position has none of.
+        num_known = min(start + scheduled.num_scheduled_tokens, len(row.prompt_token_ids) - 1) - start
+        num_top = row.sampling_params.prompt_logprobs or 0
+        for chunk in range(0, num_known, MAX_LOGIT_ROWS):
+            size = min(MAX_LOGIT_ROWS, num_known - chunk)
+            targets = row.prompt_token_ids[start + chunk + 1 : start + chunk + 1 + size]
+            rows: IntArray = np.arange(first_row + chunk, first_row + chunk + size, dtype=np.int32)
+            output = self._sampler.logprobs(
+                self._interpreter.logits(rows), np.array(targets, np.int32), num_top
+            )
+            if output.failed.any():
+                position = start + chunk + int(output.failed.argmax())
+                raise NonFiniteLogitsError(f"non-finite logits at prompt position {position}")
+            row.prompt_logprobs += (token_logprobs(output, i, num_top) for i in range(size))

@@ -1,0 +1,47 @@
+"""`SequenceLimit`: how long a sequence may get, from the model and from the size of the cache."""
+
+from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.sched.request import Request
+
+
+class SequenceLimit:
+    """The longest sequence that can always be computed when it is alone.
+
+    Whatever is refused here would wait for ever, and whatever passes ends: at ``max_num_tokens`` at
+    the latest, and with all blocks for itself if it must. So preemption always ends somewhere.
+
+    Attributes:
+        max_num_tokens: prompt and output together; a sequence ends when it reaches it.
+    """
+
+    __slots__ = ("_block_size", "_max_model_len", "_num_blocks", "max_num_tokens")
+
+    def __init__(self, max_model_len: int, *, num_blocks: int, block_size: int) -> None:
+        self._max_model_len = max_model_len
+        self._num_blocks = num_blocks
+        self._block_size = block_size
+        self.max_num_tokens = min(max_model_len, num_blocks * block_size)
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that leaves no room for one token of output.
+
+        Raises:
+            ContextLengthError: the prompt is too long for the model or for the whole cache.
+            InvalidRequestError: the prompt is empty.
+        """
+        num_tokens = request.num_prompt_tokens
+        if num_tokens == 0:
+            raise InvalidRequestError("the prompt is empty; it needs at least one token", param="prompt")
+        if num_tokens < self.max_num_tokens:
+            return
+        if num_tokens >= self._max_model_len:
+            raise ContextLengthError(
+                f"the prompt has {num_tokens} tokens, but prompt and output together may have at most "
+                f"{self._max_model_len} (max_model_len); shorten the prompt"
+            )
+        num_slots = self._num_blocks * self._block_size
+        raise ContextLengthError(
+            f"the prompt has {num_tokens} tokens, but a sequence may have at most {num_slots}: the KV cache "
+            f"has {self._num_blocks} blocks of {self._block_size}; shorten the prompt or give the KV cache "
+            f"more memory"
+        )

@@ -1,0 +1,400 @@
+"""`Scheduler`: decides, step by step, which tokens of which requests are computed.
+
+One step is `schedule`, then the runner, then `update`, or `rollback` if the runner failed. Between
+the two the step is *under way*: its blocks are being written, so nothing that it uses is released.
+"""
+
+from octavo.config import SchedulerConfig
+from octavo.errors import ConfigError, InvalidRequestError, InvariantError, QueueFullError
+from octavo.kv.manager import KVCacheManager
+from octavo.kv.prefix_hit import NO_HIT, PrefixHit
+from octavo.sched.limits import SequenceLimit
+from octavo.sched.output import RequestResult, RunnerOutput, SchedulerOutput
+from octavo.sched.pause import PauseMode
+from octavo.sched.policy import make_policy
+from octavo.sched.request import FinishReason, Request, RequestStatus
+from octavo.sched.stats import SchedulerStats
+from octavo.sched.step_plan import StepPlan, chunk_limit
+from octavo.sched.update import RequestUpdate, apply_result
+
+_NO_RESULT = RequestResult()
+
+
+class Scheduler:
+    """Continuous batching over a paged KV cache.
+
+    A step first serves the running requests in order of admission, then admits waiting ones, within
+    a budget of tokens and a cap of requests. When blocks run out, a running request gives all of its
+    blocks back and waits to be computed anew (preemption). A request waits while it is not ready:
+    while another one is computing the very prefix that it needs next.
+
+    Args:
+        config: budget, cap, chunking and policy.
+        kv: the cache whose blocks are handed out; no one else may use it.
+        max_model_len: longest sequence, prompt and output together [tokens].
+
+    Raises:
+        ConfigError: without chunked prefill, a step must have room for the longest sequence.
+    """
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, *, max_model_len: int) -> None:
+        if not config.enable_chunked_prefill and config.max_num_batched_tokens < max_model_len:
+            raise ConfigError(
+                f"without chunked prefill a step must hold the longest sequence: max_num_batched_tokens is "
+                f"{config.max_num_batched_tokens}, max_model_len {max_model_len}; raise the first, lower the "
+                f"second or set enable_chunked_prefill"
+            )
+        self._config = config
+        self._kv = kv
+        self._limit = SequenceLimit(max_model_len, num_blocks=kv.num_blocks, block_size=kv.block_size)
+        self._policy = make_policy(config.scheduling_policy)
+        self._requests: dict[str, Request] = {}
+        self._waiting = self._policy.make_queue()
+        self._running: dict[str, Request] = {}
+        self._released_ids: list[str] = []
+        self._under_way: StepPlan | None = None
+        self._pause_mode: PauseMode | None = None
+        self._num_steps = 0
+        self._num_arrivals = 0
+        self.stats = SchedulerStats()
+
+    # ---- requests come and go ----------------------------------------------------------------
+
+    def add(self, *requests: Request) -> None:
+        """Let new requests wait: all of them, or none if one is refused.
+
+        Raises:
+            InvalidRequestError: an id is in use, or a prompt is empty.
+            ContextLengthError: a prompt leaves no room for one token of output.
+            QueueFullError: too many requests are waiting.
+        """
+        new_ids: set[str] = set()
+        for request in requests:
+            if request.request_id in self._requests or request.request_id in new_ids:
+                raise InvalidRequestError(
+                    f"request id {request.request_id!r} is in use; choose another", param="request_id"
+                )
+            self._limit.check(request)
+            new_ids.add(request.request_id)
+        if len(self._waiting) + len(requests) > self._config.max_waiting_requests:
+            raise QueueFullError(
+                f"{len(self._waiting)} requests are waiting and {len(requests)} more exceed the limit of "
+                f"{self._config.max_waiting_requests}; try again later"
+            )
+        for request in requests:
+            self._num_arrivals += 1
+            request.arrival_index = self._num_arrivals
+            self._requests[request.request_id] = request
+            self._waiting.push(request)
+
+    def finish(self, request_id: str, reason: FinishReason, *, stop_reason: int | str | None = None) -> bool:
+        """End a request from outside, in whatever state it is: an abort, or a stop string was found.
+
+        Its blocks are released now, or when the step under way is over if that step computes it.
+        No `RequestUpdate` follows.
+
+        Returns:
+            Whether this call ended it; ``False`` if it is unknown or ended before.
+        """
+        request = self._requests.get(request_id)
+        if request is None or request.is_finished:
+            return False
+        request.finish(reason, stop_reason)
+        if self._under_way is None or request_id not in self._under_way.scheduled:
+            self._forget(request)
+        return True
+
+    def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
+        """Admit nobody, or compute nothing at all, until `resume`."""
+        self._pause_mode = mode
+
+    def resume(self) -> None:
+        """End a pause."""
+        self._pause_mode = None
+
+    def preempt_all(self) -> None:
+        """Send every running request back to the front of the queue, in order.
+
+        Raises:
+            InvariantError: a step is under way.
+        """
+        self._check_no_step_under_way("preempt_all")
+        for request in reversed(list(self._running.values())):
+            self._preempt(request)
+
+    def reset_prefix_cache(self, *, reset_running: bool = False) -> bool:
+        """Forget all cached prefixes, which must be done when the weights change.
+
+        Args:
+            reset_running: preempt running requests first; their output does not change.
+
+        Returns:
+            Whether it was done; ``False``, with nothing changed, if blocks are in use.
+        """
+        if reset_running and self._under_way is None:
+            self.preempt_all()
+        return self._kv.reset_prefix_cache()
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for admission, preempted ones included."""
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Requests that hold blocks."""
+        return len(self._running)
+
+    @property
+    def has_unfinished_requests(self) -> bool:
+        """Whether any request is waiting or running, or awaits the end of the step under way."""
+        return bool(self._requests)
+
+    # ---- a step ------------------------------------------------------------------------------
+
+    def schedule(self) -> SchedulerOutput:
+        """Decide the next step.
+
+        An output without requests (nothing to do, or paused) is not a step: run, update and roll
+        back nothing.
+
+        Raises:
+            InvariantError: the step before is still under way.
+        """
+        self._check_no_step_under_way("schedule")
+        step = self._begin_step()
+        self._schedule_running(step)
+        if step.admits:
+            self._admit_waiting(step)
+        return self._start(step)
+
+    def update(self, output: SchedulerOutput, runner_output: RunnerOutput) -> list[RequestUpdate]:
+        """Take in what the step computed: tokens, ends and failures, in the order of its rows.
+
+        Raises:
+            InvariantError: ``output`` is not the step under way.
+        """
+        self._end_step(output)
+        results = runner_output.results
+        limit = self._limit.max_num_tokens
+        updates: list[RequestUpdate] = []
+        ended: list[Request] = []
+        failed: list[Request] = []
+        for scheduled in output.scheduled:
+            request = self._requests[scheduled.request_id]
+            result = results.get(scheduled.request_id, _NO_RESULT)
+            if request.finish_reason is None:
+                update = apply_result(request, result, samples=scheduled.samples, limit=limit)
+                if update is not None:
+                    updates.append(update)
+            if request.finish_reason is not None:
+                ended.append(request)
+                if request.finish_reason is FinishReason.ERROR or result.error is not None:
+                    failed.append(request)
+        if failed:
+            self._disown(failed, output)
+        self._kv.confirm_step()
+        for request in ended:
+            self._forget(request)
+        return updates
+
+    def rollback(self, output: SchedulerOutput) -> None:
+        """The step failed or was cancelled: nothing it wrote may be found, its requests start over.
+
+        They keep the tokens they had and go back to the front of the queue, in order.
+
+        Raises:
+            InvariantError: ``output`` is not the step under way.
+        """
+        self._end_step(output)
+        self._kv.rollback_step()
+        # Whether the runner dropped the rows that the failed step named is unknown, so they are named again.
+        self._released_ids[:0] = output.released_request_ids
+        for scheduled in reversed(output.scheduled):
+            request = self._requests[scheduled.request_id]
+            if request.is_finished:
+                self._forget(request)
+            else:
+                self._preempt(request)
+        self._released_ids = list(dict.fromkeys(self._released_ids))
+
+    # ---- running requests ----------------------------------------------------------------------
+
+    def _schedule_running(self, step: StepPlan) -> None:
+        for request in list(self._running.values()):
+            if step.token_budget == 0:
+                break
+            if request.status is not RequestStatus.RUNNING:  # preempted for one before it
+                continue
+            num_new_tokens = step.chunk(request.num_tokens - request.num_computed_tokens)
+            if self._allocate_by_force(request, num_new_tokens, step):
+                step.grant(request, num_new_tokens, self._kv.take_table_changes(request.request_id))
+        # Only now, when nobody can be preempted any more, may others find what this step fills.
+        for request_id in step.scheduled:
+            request = self._running[request_id]
+            self._kv.commit(request, request.num_computed_tokens)
+
+    def _allocate_by_force(self, request: Request, num_new_tokens: int, step: StepPlan) -> bool:
+        """Allocate, preempting until it succeeds; false if the request itself had to give way."""
+        while self._kv.allocate(request, num_new_tokens) is None:
+            victim = self._policy.victim(self._running)
+            step.take_back(victim.request_id)
+            step.admits = False
+            self._preempt(victim)
+            if victim is request:
+                return False
+        return True
+
+    # ---- waiting requests ----------------------------------------------------------------------
+
+    def _admit_waiting(self, step: StepPlan) -> None:
+        max_num_seqs = self._config.max_num_seqs
+        skipped: list[Request] = []
+        while self._waiting and step.token_budget > 0 and len(self._running) < max_num_seqs:
+            request = self._waiting.peek()
+            hit = self._kv.lookup(request)
+            if self._is_ready(request, hit):
+                if not self._admit(request, hit, step):
+                    break
+            elif len(skipped) < max_num_seqs:  # bounds the cost of a step, however many wait
+                skipped.append(self._waiting.pop())
+            else:
+                break
+        self._waiting.put_back(skipped)
+
+    def _is_ready(self, request: Request, hit: PrefixHit) -> bool:
+        """Whether nobody is computing what the request needs next.
+
+        It never waits for something that makes no progress: whoever computes a prefix is running, and
+        when nobody is, the front request is ready whatever it would rather wait for.
+        """
+        if not self._running:
+            return True
+        first = self._first_sibling(request)
+        if first is not None:
+            return first.num_output_tokens > 0
+        return not self._kv.is_prefix_in_flight(request, hit)
+
+    def _first_sibling(self, request: Request) -> Request | None:
+        """The first of the siblings, if it can be forked, now or when it has computed the prompt."""
+        first = None if request.parent_id is None else self._requests.get(request.parent_id)
+        return None if first is None or first.is_finished or first.num_preemptions else first
+
+    def _admit(self, request: Request, hit: PrefixHit, step: StepPlan) -> bool:
+        """Move the front request to the running ones, if there is room for all the tokens it has."""
+        hit = self._fork_instead(request, hit)
+        num_forked_tokens = request.num_computed_tokens
+        num_found_tokens = num_forked_tokens + hit.num_tokens
+        num_new_tokens = step.chunk(request.num_tokens - num_found_tokens)
+        if num_new_tokens == 0 or not self._allocate_politely(request, num_new_tokens, hit, step):
+            self._kv.free(request)
+            request.num_computed_tokens = 0
+            return False
+        self._record_admission(request, num_forked_tokens=num_forked_tokens, num_hit_tokens=hit.num_tokens)
+        self._running[request.request_id] = self._waiting.pop()
+        request.status = RequestStatus.RUNNING
+        request.num_computed_tokens = num_found_tokens
+        table_change = self._kv.take_table_changes(request.request_id)
+        step.grant(request, num_new_tokens, table_change, is_new=True)
+        self._kv.commit(request, request.num_computed_tokens)  # the next one admitted may find it already
+        return True
+
+    def _fork_instead(self, request: Request, hit: PrefixHit) -> PrefixHit:
+        """Share the blocks of the first sibling if that gives more than ``hit``; returns the hit to use."""
+        first = self._first_sibling(request)
+        num_shared_tokens = request.num_prompt_tokens - 1  # the last one is computed again, for its logits
+        if first is None or first.num_output_tokens == 0 or num_shared_tokens <= hit.num_tokens:
+            return hit
+        self._kv.fork(first, request, num_shared_tokens)
+        request.num_computed_tokens = num_shared_tokens
+        return NO_HIT
+
+    def _allocate_politely(
+        self, request: Request, num_new_tokens: int, hit: PrefixHit, step: StepPlan
+    ) -> bool:
+        """Allocate, if all known tokens fit beside what the requests ahead of it still need for theirs."""
+        end = request.num_computed_tokens + hit.num_tokens + num_new_tokens
+        new_block_ids = self._kv.allocate(
+            request,
+            num_new_tokens,
+            hit=hit,
+            respect_watermark=bool(self._running),
+            reserved_blocks=step.reserved_blocks + step.num_later_blocks(request, end),
+        )
+        return new_block_ids is not None
+
+    def _record_admission(self, request: Request, *, num_forked_tokens: int, num_hit_tokens: int) -> None:
+        is_resumed = request.num_preemptions > 0
+        if not is_resumed:
+            request.num_cached_tokens = num_forked_tokens + num_hit_tokens
+        was_looked_up = self._kv.enable_prefix_caching and not request.skip_prefix_lookup
+        if was_looked_up and not num_forked_tokens:
+            self.stats.record_lookup(request.num_tokens, num_hit_tokens, is_resumed=is_resumed)
+
+    # ---- leaving -------------------------------------------------------------------------------
+
+    def _preempt(self, request: Request) -> None:
+        """Take everything from a running request but its tokens; it waits in front of all others."""
+        self._release(request)
+        request.status = RequestStatus.PREEMPTED
+        request.num_preemptions += 1
+        self.stats.num_preemptions += 1
+        self._waiting.put_back([request])
+
+    def _disown(self, failed: list[Request], output: SchedulerOutput) -> None:
+        """Nobody may find what a failed computation wrote in this step, or go on from it.
+
+        A request admitted in the step may have taken it over. If it sampled, its own result says whether
+        that was any good; if not, nobody knows, and it starts over.
+        """
+        for request in failed:
+            self._kv.uncommit(request)
+        for scheduled in reversed(output.scheduled):
+            if scheduled.new_request is not None and not scheduled.samples:
+                request = self._requests[scheduled.request_id]
+                self._kv.uncommit(request)
+                if not request.is_finished:
+                    self._preempt(request)
+
+    def _forget(self, request: Request) -> None:
+        """A finished request leaves the scheduler."""
+        if not self._waiting.remove(request.request_id):
+            self._release(request)
+        del self._requests[request.request_id]
+
+    def _release(self, request: Request) -> None:
+        """Take blocks and row from a running request: the one path for every end and for preemption."""
+        del self._running[request.request_id]
+        self._kv.free(request)
+        request.num_computed_tokens = 0
+        self._released_ids.append(request.request_id)
+
+    # ---- begin and end of a step -------------------------------------------------------------------
+
+    def _begin_step(self) -> StepPlan:
+        config = self._config
+        return StepPlan(
+            token_budget=0 if self._pause_mode is PauseMode.ALL else config.max_num_batched_tokens,
+            chunk_limit=chunk_limit(config, num_requests=len(self._requests)),
+            may_split=config.enable_chunked_prefill,
+            admits=self._pause_mode is None,
+            block_size=self._kv.block_size,
+        )
+
+    def _start(self, step: StepPlan) -> SchedulerOutput:
+        if not step.scheduled:  # releases are told with the next step that is run
+            return SchedulerOutput(self._num_steps, ())
+        self._num_steps += 1
+        self._under_way = step
+        released_ids, self._released_ids = self._released_ids, []
+        scheduled = tuple(step.scheduled.values())
+        return SchedulerOutput(self._num_steps, scheduled, self._kv.take_block_copies(), released_ids)
+
+    def _end_step(self, output: SchedulerOutput) -> None:
+        if self._under_way is None or output.step != self._num_steps:
+            raise InvariantError(f"step {output.step} is not under way; the last one was {self._num_steps}")
+        self._under_way = None
+
+    def _check_no_step_under_way(self, operation: str) -> None:
+        if self._under_way is not None:
+            raise InvariantError(f"{operation} while step {self._num_steps} is under way; end that first")

@@ -1,0 +1,109 @@
+"""`StepPlan`: what has been decided so far about the step being scheduled."""
+
+from octavo.config import SchedulerConfig
+from octavo.kv.block_table import TableChange
+from octavo.sched.output import NewRequest, ScheduledRequest
+from octavo.sched.request import Request
+
+
+class StepPlan:
+    """The budget that is left, and the requests chosen, in the order in which rows are laid out.
+
+    Attributes:
+        token_budget: tokens that may still be given out.
+        chunk_limit: most tokens for one request.
+        may_split: whether a request may get a part of what it is missing.
+        admits: whether waiting requests may be admitted; not any more once somebody was preempted.
+        scheduled: the requests chosen, by id.
+        reserved_blocks: blocks that they need in later steps for the tokens they already have.
+    """
+
+    __slots__ = (
+        "_block_size",
+        "admits",
+        "chunk_limit",
+        "may_split",
+        "reserved_blocks",
+        "scheduled",
+        "token_budget",
+    )
+
+    def __init__(
+        self, *, token_budget: int, chunk_limit: int, may_split: bool, admits: bool, block_size: int
+    ) -> None:
+        self.token_budget = token_budget
+        self.chunk_limit = chunk_limit
+        self.may_split = may_split
+        self.admits = admits
+        self.scheduled: dict[str, ScheduledRequest] = {}
+        self.reserved_blocks = 0
+        self._block_size = block_size
+
+    def chunk(self, num_missing_tokens: int) -> int:
+        """How many of the missing tokens to compute in this step; 0 to wait for one with more room."""
+        num_tokens = min(num_missing_tokens, self.chunk_limit, self.token_budget)
+        return num_tokens if self.may_split or num_tokens == num_missing_tokens else 0
+
+    def grant(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        table_change: TableChange,
+        *,
+        is_new: bool = False,
+    ) -> None:
+        """Make ``request``, which holds the blocks for it, a part of the step.
+
+        Args:
+            table_change: what the runner has not seen of its block table.
+            is_new: whether the runner holds no row for it.
+        """
+        start = request.num_computed_tokens
+        end = start + num_new_tokens
+        samples = end == request.num_tokens
+        if not samples:
+            self.reserved_blocks += self.num_later_blocks(request, end)
+        request.num_computed_tokens = end
+        self.token_budget -= num_new_tokens
+        self.scheduled[request.request_id] = ScheduledRequest(
+            request.request_id,
+            start,
+            request.token_ids[start:end],
+            table_change.start,
+            table_change.block_ids,
+            samples,
+            _new_request(request) if is_new else None,
+        )
+
+    def take_back(self, request_id: str) -> None:
+        """Return to the budget what a request got, if it got anything: it is preempted after all."""
+        scheduled = self.scheduled.pop(request_id, None)
+        if scheduled is not None:
+            self.token_budget += scheduled.num_scheduled_tokens
+
+    def num_later_blocks(self, request: Request, num_computed_tokens: int) -> int:
+        """Blocks for the tokens that ``request`` has beyond the first ``num_computed_tokens``."""
+        return self._num_blocks(request.num_tokens) - self._num_blocks(num_computed_tokens)
+
+    def _num_blocks(self, num_tokens: int) -> int:
+        return -(-num_tokens // self._block_size)
+
+
+def chunk_limit(config: SchedulerConfig, *, num_requests: int) -> int:
+    """Most tokens of one request in a step: a long prompt leaves room for others, if there are any."""
+    limit = config.long_prefill_token_threshold
+    if limit == 0 or num_requests <= 1 or not config.enable_chunked_prefill:
+        return config.max_num_batched_tokens
+    if config.long_prefill_fair_share:
+        limit = max(limit, config.max_num_batched_tokens // num_requests)
+    return limit
+
+
+def _new_request(request: Request) -> NewRequest:
+    return NewRequest(
+        request.prompt_token_ids,
+        request.output_token_ids,
+        request.sampling_params,
+        request.seed,
+        request.choice_index,
+    )

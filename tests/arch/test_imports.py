@@ -1,0 +1,43 @@
+"""What importing a part of Octavo loads, measured in fresh interpreters."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("numpy", "torch", "tokenizers", "jinja2", "huggingface_hub", "gguf", "safetensors")
+
+
+def modules_loaded_by(code: str) -> set[str]:
+    """Top-level names of everything that is loaded after running ``code``."""
+    report = (
+        "import sys; print(*{name.partition('.')[0] for name in sys.modules}, sep='\\n', file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+    )
+    return set(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "package", ["octavo", "octavo.kv.manager", "octavo.sched.scheduler", "octavo.config"]
+)
+def test_the_core_is_standard_library_only(package):
+    loaded = modules_loaded_by(f"import {package}")
+    foreign = loaded - set(sys.stdlib_module_names) - {"octavo", "__main__", "__mp_main__"}
+    assert {name for name in foreign if not name.startswith(("_", "sitecustomize"))} == set()
+
+
+def test_the_engine_loads_no_numpy():
+    assert modules_loaded_by("import octavo.engine.engine").isdisjoint({"numpy", "torch"})
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["generate", "--help"], ["chat", "--help"], ["explain"]])
+def test_help_and_explain_load_nothing_heavy(arguments):
+    loaded = modules_loaded_by(f"from octavo.cli.main import run; run({arguments!r})")
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_running_a_model_needs_no_torch_and_no_gguf_package():
+    loaded = modules_loaded_by("import octavo.llm")
+    assert loaded.isdisjoint({"torch", "transformers", "gguf", "safetensors", "requests", "yaml"})

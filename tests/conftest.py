@@ -1,0 +1,49 @@
+"""Fixtures shared by all tests: tiny random models, and the default model if this machine has it."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from octavo.models.default_model import DEFAULT_MODEL, cache_folder, find_cached
+
+sys.path.append(str(Path(__file__).parent / "fixtures"))  # modules that only tests use
+
+from tiny_models import make_tiny_llama
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """``tiny_llama(**options)``: the path of a random model made with these options of `make_tiny_llama`."""
+    folder = tmp_path_factory.mktemp("tiny_models")
+    made: dict[str, Path] = {}
+
+    def make(**options: Any) -> Path:
+        key = repr(sorted(options.items()))
+        if key not in made:
+            made[key] = make_tiny_llama(folder / f"tiny-{len(made)}.gguf", **options)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def default_model_path() -> Path:
+    """The default model: OCTAVO_MODEL, or the cache folder. Skips if it is in neither; never fetches."""
+    configured = os.environ.get("OCTAVO_MODEL")
+    path = Path(configured) if configured else find_cached(DEFAULT_MODEL, cache_folder())
+    if path is None or not path.is_file():
+        pytest.skip(f"{DEFAULT_MODEL.name} is not here: run 'make demo', or set OCTAVO_MODEL to its file")
+    return path
+
+
+@pytest.fixture(scope="session")
+def gemma_path() -> Path:
+    """Gemma 3 270M in Q4_K_M, for its tokenizer: OCTAVO_GEMMA. Skips if that is not set."""
+    configured = os.environ.get("OCTAVO_GEMMA")
+    if configured is None:
+        pytest.skip("OCTAVO_GEMMA does not name a Gemma 3 270M GGUF file")
+    return Path(configured)

@@ -1,0 +1,26 @@
+"""How far a float32 interpreter may be from the float64 reference, op by op. The one place with such numbers.
+
+An error is measured against the largest magnitude of its row of the reference's result: sums cancel, so an
+element near zero carries the rounding of the terms that made it.
+"""
+
+SMALLEST_MAGNITUDE = 1e-2
+"""Rows of smaller numbers are measured against this: their terms had about size 1."""
+
+TOLERANCES = {
+    "embed": 1.2e-7,  # one product, or none
+    "rms_norm": 2e-6,  # the sum's error is halved by the root
+    "linear": 1e-5,  # up to a few thousand sequential additions, each off by 2**-24 of the running sum
+    "rope": 3e-7,  # two products and a sum
+    "attention": 1e-5,  # an approximate exp, and sums over tokens and head elements
+    "gated_activation": 2e-6,  # an approximate exp
+    "logits": 1e-5,  # a linear
+}
+
+KV_TOLERANCES = {
+    "float32": 3e-7,
+    "float16": 2.0**-10,  # a value beside a rounding boundary may fall on its other side: one step
+}
+
+ALL_IN_FLOAT64 = 1e-12
+"""Between two computations in float64 that only differ in the order of their sums."""

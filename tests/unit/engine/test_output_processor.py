@@ -1,0 +1,125 @@
+"""Updates of scheduler requests, told as outputs of callers' requests."""
+
+import pytest
+from engine_fakes import EOS, ByteTokenizer, piece
+
+from octavo.engine.output_processor import OutputProcessor, StopFound
+from octavo.outputs import Logprob
+from octavo.sampling_params import SamplingParams
+from octavo.sched.output import TokenLogprobs
+from octavo.sched.request import FinishReason
+from octavo.sched.update import RequestUpdate
+
+
+def processor_with(choice_ids=("r",), prompt=(1, 2, 3), **params):
+    processor = OutputProcessor(ByteTokenizer())
+    processor.add(
+        "r",
+        choice_ids,
+        prompt="text",
+        prompt_token_ids=prompt,
+        params=SamplingParams(n=len(choice_ids), **params),
+        seed=5,
+    )
+    return processor
+
+
+def test_logprobs_name_the_token_first_and_carry_texts_and_ranks():
+    processor = processor_with(logprobs=2)
+    top = TokenLogprobs(-2.5, 3, (ord("x"), ord("y")), (-0.5, -1.5))
+    (output,), _ = processor.process([RequestUpdate("r", ord("a"), top)])
+    (entry,) = output.outputs[0].logprobs
+    assert list(entry.items()) == [
+        (ord("a"), Logprob(-2.5, 3, "a")),
+        (ord("x"), Logprob(-0.5, 1, "x")),
+        (ord("y"), Logprob(-1.5, 2, "y")),
+    ]
+
+
+def test_a_token_among_the_top_is_listed_once():
+    processor = processor_with(logprobs=1)
+    (output,), _ = processor.process(
+        [RequestUpdate("r", ord("a"), TokenLogprobs(-0.5, 1, (ord("a"),), (-0.5,)))]
+    )
+    assert output.outputs[0].logprobs == [{ord("a"): Logprob(-0.5, 1, "a")}]
+
+
+def test_a_part_of_a_character_is_shown_as_a_replacement_character():
+    processor = processor_with(logprobs=0)
+    (output,), _ = processor.process([RequestUpdate("r", 0xE2, TokenLogprobs(-1.0, 1))])
+    assert output.outputs[0].logprobs[0][0xE2].decoded_token == "\ufffd"
+
+
+def test_the_cumulative_logprob_adds_up_and_is_absent_unless_asked_for():
+    processor = processor_with(logprobs=0)
+    for logprob in (-1.0, -0.25):
+        (output,), _ = processor.process([RequestUpdate("r", ord("a"), TokenLogprobs(logprob, 1))])
+    assert output.outputs[0].cumulative_logprob == -1.25
+    (bare,), _ = processor_with().process([RequestUpdate("r", ord("a"))])
+    assert (bare.outputs[0].cumulative_logprob, bare.outputs[0].logprobs) == (None, None)
+
+
+def test_prompt_logprobs_begin_with_none_and_belong_to_the_tokens_after():
+    processor = processor_with(prompt_logprobs=0)
+    reported = (TokenLogprobs(-1.0, 1), TokenLogprobs(-2.0, 4))
+    (output,), _ = processor.process([RequestUpdate("r", ord("a"), prompt_logprobs=reported)])
+    assert output.prompt_logprobs == [None, {2: Logprob(-1.0, 1, "\x02")}, {3: Logprob(-2.0, 4, "\x03")}]
+
+
+def test_prompt_logprobs_of_a_single_token_are_just_none():
+    (output,), _ = processor_with(prompt=(1,), prompt_logprobs=0).process([RequestUpdate("r", ord("a"))])
+    assert output.prompt_logprobs == [None]
+
+
+def test_without_prompt_logprobs_there_is_no_list():
+    (output,), _ = processor_with().process([RequestUpdate("r", ord("a"))])
+    assert output.prompt_logprobs is None
+
+
+def test_one_output_per_request_however_many_choices_changed():
+    processor = processor_with(("r#0", "r#1"))
+    outputs, stops = processor.process(
+        [
+            RequestUpdate("r#0", ord("a"), num_cached_tokens=2),
+            RequestUpdate("r#1", ord("b"), num_cached_tokens=3),
+        ]
+    )
+    assert [[choice.text for choice in output.outputs] for output in outputs] == [["a", "b"]]
+    assert outputs[0].num_cached_tokens == 2
+    assert stops == []
+
+
+def test_a_stop_string_is_reported_once_and_the_request_forgotten():
+    processor = processor_with(stop=["stop"])
+    (output,), stops = processor.process([RequestUpdate("r", piece("stop"))])
+    assert stops == [StopFound("r", "stop")]
+    assert output.finished
+    assert "r" not in processor
+    assert processor.process([RequestUpdate("r", ord("a"))]) == ([], [])
+
+
+def test_a_stop_string_in_a_last_update_needs_no_verdict():
+    processor = processor_with(stop=["stop"])
+    (output,), stops = processor.process(
+        [RequestUpdate("r", piece("stop"), finish_reason=FinishReason.LENGTH)]
+    )
+    assert (output.outputs[0].finish_reason, stops) == ("stop", [])
+
+
+@pytest.mark.parametrize("reason", [FinishReason.STOP, FinishReason.LENGTH])
+def test_an_incomplete_character_at_the_end_is_shown(reason):
+    processor = processor_with()
+    processor.process([RequestUpdate("r", 0xE2)])
+    last = EOS if reason is FinishReason.STOP else 0x82
+    (output,), _ = processor.process([RequestUpdate("r", last, finish_reason=reason)])
+    assert output.outputs[0].text == "\ufffd"
+
+
+def test_an_error_names_its_cause_and_keeps_the_text():
+    processor = processor_with()
+    processor.process([RequestUpdate("r", ord("a"))])
+    (output,), _ = processor.process(
+        [RequestUpdate("r", finish_reason=FinishReason.ERROR, error="non-finite logits")]
+    )
+    choice = output.outputs[0]
+    assert (choice.text, choice.finish_reason, choice.error) == ("a", "error", "non-finite logits")

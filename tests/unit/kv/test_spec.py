@@ -1,0 +1,39 @@
+import pytest
+
+from octavo.errors import ConfigError
+from octavo.kv.spec import KVCacheSpec
+
+SMOLLM2 = {"block_size": 16, "num_layers": 30, "num_kv_heads": 3, "head_dim": 64, "dtype": "float16"}
+
+
+def test_sizes_follow_from_the_shape():
+    spec = KVCacheSpec(**SMOLLM2)
+    assert spec.itemsize == 2
+    assert spec.bytes_per_token == 30 * 2 * 3 * 64 * 2 == 23_040
+    assert spec.bytes_per_block == 16 * 23_040 == 368_640
+    assert KVCacheSpec(**SMOLLM2 | {"dtype": "float32"}).bytes_per_block == 737_280
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "num_blocks"), [(0, 0), (368_640, 0), (2 * 368_640 - 1, 0), (2 * 368_640, 1), (10**9, 2711)]
+)
+def test_the_null_block_takes_the_room_of_one(num_bytes, num_blocks):
+    assert KVCacheSpec(**SMOLLM2).blocks_in(num_bytes) == num_blocks
+
+
+def test_the_formula_has_the_numbers_in_it():
+    assert KVCacheSpec(**SMOLLM2).formula() == (
+        "30 layers × 2 (K, V) × 16 tokens × 3 KV heads × 64 × 2 bytes (float16) = 368,640 bytes per block"
+    )
+
+
+@pytest.mark.parametrize("name", ["block_size", "num_layers", "num_kv_heads", "head_dim"])
+def test_no_dimension_is_empty(name):
+    assert getattr(KVCacheSpec(**SMOLLM2 | {name: 1}), name) == 1
+    with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
+        KVCacheSpec(**SMOLLM2 | {name: 0})
+
+
+def test_an_unknown_dtype_is_named_with_the_known_ones():
+    with pytest.raises(ConfigError, match="KV dtype must be one of float16, float32, got int8"):
+        KVCacheSpec(**SMOLLM2 | {"dtype": "int8"})

@@ -1,0 +1,45 @@
+"""Write docs/cli.md from the command line's own --help. A test fails while the two differ."""
+
+import io
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from octavo.cli.main import COMMANDS, make_app
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+WIDTH = 100
+_HEAD = """# The command line
+
+Made from `--help` by `make docs`. Flags are the fields of the dataclasses in `src/octavo/config.py` and
+`src/octavo/sampling_params.py`.
+
+Model output goes to stdout, everything about it to stderr. Exit codes: 0; 1 for an error; 2 for a wrong
+command line or configuration; 130 after Ctrl-C; 141 when the reader of a pipe went away.
+"""
+
+
+def help_text(*command: str) -> str:
+    """What `octavo COMMAND --help` prints, as plain text."""
+    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False)
+    make_app().help_print([*command], console=console)
+    text = console.file.getvalue()
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip()
+
+
+def reference() -> str:
+    """The whole page."""
+    sections = [_HEAD, f"```text\n{help_text()}\n```\n"]
+    sections += [f"## octavo {name}\n\n```text\n{help_text(name)}\n```\n" for name in COMMANDS]
+    return "\n".join(sections)
+
+
+def main() -> None:
+    """Write the page."""
+    TARGET.write_text(reference(), encoding="utf-8")
+    print(f"wrote {TARGET.name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
