@@ -25,6 +25,10 @@ help: ## List the targets
 
 setup: $(VENV)/.package ## Make .venv, install the pinned dependencies, build the native library
 
+build: $(VENV)/.dependencies ## Build the native library again, whatever has changed
+	@$(PYTHON) tools/bootstrap.py package $(VENV)
+	@touch $(VENV)/.package
+
 # Asks for the interpreter by hand, since a missing one cannot report itself.
 $(VENV)/.dependencies: requirements/dev.lock tools/bootstrap.py
 	@command -v $(PYTHON) >/dev/null || { echo "setup: no '$(PYTHON)' found; install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
@@ -35,9 +39,9 @@ $(VENV)/.package: $(VENV)/.dependencies pyproject.toml $(NATIVE_SOURCES)
 	@$(PYTHON) tools/bootstrap.py package $(VENV)
 	@touch $@
 
-demo: setup ## Generate text from the default model, then again over the cached prefix
+demo: setup ## Answer two prompts with a common beginning: tokens stream, then tables, cached tokens and memory
 	@$(BIN)/octavo fetch
-	@$(BIN)/octavo generate --chat --sequential "$(DEMO_PROMPT)" "$(DEMO_FOLLOW_UP)"
+	@$(BIN)/octavo generate "$(DEMO_PROMPT)" "$(DEMO_FOLLOW_UP)"
 
 test: setup ## Run the tests (fetches the default model first)
 	@$(BIN)/octavo fetch || echo "make test: the default model could not be fetched (reason above); tests that need it are skipped" >&2
@@ -73,14 +77,14 @@ cov: setup ## Tests with branch coverage
 	$(PY) -m pytest --cov --cov-report=term-missing:skip-covered
 
 mutation: setup ## Mutation tests of kv/ (long); prints the score
-	$(BIN)/mutmut run
-	$(BIN)/mutmut results
+	$(PY) tools/mutation.py
 
 bench-install: wheel ## Measure the size of an install and the time to the first text
 	$(PY) benchmarks/install_size.py dist/*.whl
 
 bench-core: setup ## Time the cache and the scheduler without a model
-	for script in benchmarks/core/*.py; do $(PY) "$$script"; done
+	$(PY) benchmarks/kv_core.py
+	$(PY) benchmarks/scheduler_step.py
 
 sanitize: setup ## Native tests under AddressSanitizer and UBSan
 	$(PY) tools/sanitize.py

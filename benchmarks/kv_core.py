@@ -329,7 +329,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--peer-python", metavar="PATH", help="the Python of an environment that has vLLM")
-    parser.add_argument("--rounds", type=int, default=3, help="processes per engine (default: 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="processes per engine (default: 5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as well")
     parser.add_argument(
         "--engine", choices=sorted(ENGINES), help="measure this engine once, here; print JSON"

@@ -6,7 +6,7 @@
 // in ascending order, so the bits are the same.
 #pragma once
 
-#include "attention_tile.inc.h"
+#include "attention_kv.inc.h"
 
 namespace octavo::OCTAVO_ISA {
 namespace {
@@ -32,8 +32,7 @@ struct AttentionScratch {
   float* queries;  // [rows, stride]
   float* merged;   // as a partial
   float* partial;
-  float* keys;    // [kTileColumns][head_dim][16]: a tile that had to be copied
-  float* values;  // [kTileTokens][stride]
+  TileCopy tile;
 
   AttentionScratch(const AttentionCall& call, int num_rows, std::byte* memory) {
     float* next = reinterpret_cast<float*>(memory);
@@ -45,16 +44,18 @@ struct AttentionScratch {
     queries = take(int64_t{num_rows} * call.stride);
     merged = take(partial_floats(num_rows, call.op.head_dim));
     partial = take(partial_floats(num_rows, call.op.head_dim));
-    keys = take(int64_t{kTileTokens} * call.op.head_dim);
-    values = take(int64_t{kTileTokens} * call.stride);
+    tile.keys = take(int64_t{kTileTokens} * call.op.head_dim);
+    tile.values = take(int64_t{kTileTokens} * call.stride);
   }
 };
 
 constexpr int64_t largest_attention_scratch_bytes(int head_dim) {
   const int rows = max_item_rows(head_dim), stride = round_up_to_lanes(head_dim);
-  return 4 * (int64_t{rows} * stride + 2 * partial_floats(rows, head_dim) + int64_t{kTileTokens} * (head_dim + stride) + 5 * kLanes);
+  const int64_t tile = int64_t{kTileTokens} * (head_dim + stride);
+  return 4 * (int64_t{rows} * stride + 2 * partial_floats(rows, head_dim) + tile + 5 * kLanes);
 }
-static_assert(largest_attention_scratch_bytes(256) <= kWorkerScratchBytes && largest_attention_scratch_bytes(64) <= kWorkerScratchBytes);
+static_assert(largest_attention_scratch_bytes(64) <= kWorkerScratchBytes);
+static_assert(largest_attention_scratch_bytes(256) <= kWorkerScratchBytes);
 
 OCTAVO_INLINE RowState row_state(float* partial, const float* queries, int num_rows, int stride) {
   float* maxima = partial + int64_t{num_rows} * stride;
@@ -62,8 +63,8 @@ OCTAVO_INLINE RowState row_state(float* partial, const float* queries, int num_r
 }
 
 OCTAVO_INLINE RowState rows_from(const RowState& rows, int first) {
-  return {rows.queries + first * rows.stride, rows.outputs + first * rows.stride, rows.maxima + first, rows.sums + first,
-          rows.stride};
+  const int offset = first * rows.stride;
+  return {rows.queries + offset, rows.outputs + offset, rows.maxima + first, rows.sums + first, rows.stride};
 }
 
 // Rows that see nothing keep a sum of 0, which no visible token allows: its largest weight is 1.
@@ -124,95 +125,6 @@ inline void write_outputs(const AttentionCall& call, const RowBlock& block, int 
   }
 }
 
-// A tile of one K/V head, and the tokens of it that any row of the item sees.
-struct TileAddress {
-  int kv_head;
-  int first_token;
-  VisibleRange visible;  // within the tile
-};
-
-// The blocks before and after the visible tokens may not exist, so their addresses are not looked up; those
-// entries repeat an existing one, for the sake of the prefetch.
-template <class Element>
-TileView<Element> find_tile(const AttentionCall& call, const int32_t* block_table, const TileAddress& address) {
-  const KvView& kv = call.step.kv;
-  const int first = address.visible.begin / 8, last = (address.visible.end - 1) / 8;
-  const int first_token = address.first_token + first * 8;
-  int entry = first_token / kv.block_size, offset = first_token % kv.block_size;
-  const auto head_of = [&](int table_entry) {
-    return reinterpret_cast<const Element*>(kv.base) +
-           kv.head_offset(call.op.layer, block_table[table_entry], address.kv_head);
-  };
-  const Element* head = head_of(entry);
-  TileView<Element> view;
-  for (int granule = 0; granule < kTileGranules; ++granule) {
-    view.values[granule] = head + kv.half_elements() + int64_t{offset} * kv.head_dim;
-    view.keys[granule / 2] = head + kv.key_offset(offset - offset % kv.tile, 0);
-    if (granule < first || granule >= last) continue;
-    offset += 8;
-    if (offset == kv.block_size) {
-      offset = 0;
-      head = head_of(++entry);
-    }
-  }
-  return view;
-}
-
-// Tiles of 16 tokens and whole vectors of values can be used where they lie.
-OCTAVO_INLINE bool must_copy_tiles(const KvView& kv) { return kv.tile != kLanes || kv.head_dim % kLanes != 0; }
-
-// [head_dim][16] as it is.
-template <class Element>
-void copy_key_column(const Element* keys, int head_dim, float* to) {
-  for (int i = 0; i < head_dim * kLanes; i += kLanes) store16(to + i, load_kv(keys + i));
-}
-
-// [head_dim][8] into one half of [head_dim][16]; 16 elements of the source are two of the head, 8 tokens each.
-template <class Element>
-void copy_key_granule(const Element* keys, int head_dim, float* to) {
-  alignas(64) float pair[kLanes];
-  for (int d = 0; d < head_dim; d += 2) {
-    store16(pair, load_kv(keys + d * 8));
-    __builtin_memcpy(to + d * kLanes, pair, 8 * sizeof(float));
-    __builtin_memcpy(to + (d + 1) * kLanes, pair + 8, 8 * sizeof(float));
-  }
-}
-
-// 8 tokens, row by row; what a row lacks of whole vectors is filled up with zeros.
-template <class Element>
-void copy_values(const Element* values, int head_dim, float* to, int stride) {
-  const int whole = head_dim / kLanes * kLanes;
-  for (int token = 0; token < 8; ++token, values += head_dim, to += stride) {
-    for (int d = 0; d < whole; d += kLanes) store16(to + d, load_kv(values + d));
-    if (whole == head_dim) continue;
-    alignas(64) Element tail[kLanes] = {};
-    __builtin_memcpy(tail, values + whole, 8 * sizeof(Element));
-    store16(to + whole, load_kv(tail));
-  }
-}
-
-// Widens what holds visible tokens into [head_dim][16] keys and [64][stride] values.
-template <class Element>
-TileView<float> copy_tile(const AttentionCall& call, const TileView<Element>& tile, VisibleRange visible,
-                          const AttentionScratch& scratch) {
-  const KvView& kv = call.step.kv;
-  TileView<float> copy;
-  for (int granule = 0; granule < kTileGranules; ++granule) {
-    float* keys = scratch.keys + granule / 2 * kv.head_dim * kLanes;
-    float* values = scratch.values + granule * 8 * call.stride;
-    copy.keys[granule / 2] = keys;
-    copy.values[granule] = values;
-    if (granule < visible.begin / 8 || granule > (visible.end - 1) / 8) continue;
-    copy_values(tile.values[granule], kv.head_dim, values, call.stride);
-    if (kv.tile == 8) {
-      copy_key_granule(tile.values[granule] - kv.half_elements(), kv.head_dim, keys + granule % 2 * 8);
-    } else if (granule % 2 == 0 || granule == visible.begin / 8) {
-      copy_key_column(tile.keys[granule / 2], kv.head_dim, keys);
-    }
-  }
-  return copy;
-}
-
 template <class Element>
 class AttentionItemRun {
  public:
@@ -221,15 +133,16 @@ class AttentionItemRun {
         item_(item),
         block_(item.block),
         scratch_(call, item.block.num_rows, memory),
-        block_table_(call.step.block_table(item.block.request)),
+        sequence_{call.step.kv, call.op.layer, call.step.block_table(item.block.request)},
         copies_(must_copy_tiles(call.step.kv)) {
-    const VisibleRange oldest = call.visible_tokens(position_of(0)), newest = call.visible_tokens(position_of(block_.num_rows - 1));
-    tokens_.begin = static_cast<int>(at_least(oldest.begin, int64_t{item.partition_begin} * kPartitionTokens));
-    tokens_.end = static_cast<int>(at_most(newest.end, int64_t{item.partition_end} * kPartitionTokens));
+    const VisibleRange oldest = call.visible_tokens(position_of(0));
+    const VisibleRange newest = call.visible_tokens(position_of(block_.num_rows - 1));
+    tokens_.begin = at_least(oldest.begin, item.partition_begin * kPartitionTokens);
+    tokens_.end = at_most(newest.end, item.partition_end * kPartitionTokens);
   }
 
   void run() {
-    upcoming_ = find_tile<Element>(call_, block_table_, address(item_.kv_head_begin, tokens_.begin / kTileTokens * kTileTokens));
+    upcoming_ = find_tile<Element>(sequence_, address(item_.kv_head_begin, first_tile()));
     for (int head = item_.kv_head_begin; head < item_.kv_head_end; ++head) run_head(head);
   }
 
@@ -239,7 +152,8 @@ class AttentionItemRun {
     const RowState merged = row_state(scratch_.merged, scratch_.queries, block_.num_rows, call_.stride);
     reset_rows(merged, block_.num_rows);
     for (int partition = item_.partition_begin; partition < item_.partition_end; ++partition) {
-      const RowState rows = row_state(partial(kv_head, partition), scratch_.queries, block_.num_rows, call_.stride);
+      float* partial = block_.pieces == 1 ? scratch_.partial : shared_partial(call_, block_, kv_head, partition);
+      const RowState rows = row_state(partial, scratch_.queries, block_.num_rows, call_.stride);
       run_partition(kv_head, partition, rows);
       if (block_.pieces == 1) merge_partition(merged, rows, block_.num_rows);
     }
@@ -248,64 +162,63 @@ class AttentionItemRun {
 
   void run_partition(int kv_head, int partition, const RowState& rows) {
     reset_rows(rows, block_.num_rows);
-    const int begin = partition * kPartitionTokens;
-    const int end = static_cast<int>(at_most(begin + kPartitionTokens, tokens_.end));
-    for (int token = static_cast<int>(at_least(begin, tokens_.begin / kTileTokens * kTileTokens)); token < end; token += kTileTokens) {
+    const int end = at_most((partition + 1) * kPartitionTokens, tokens_.end);
+    for (int token = at_least(partition * kPartitionTokens, first_tile()); token < end; token += kTileTokens) {
       const TileAddress here = address(kv_head, token);
       const TileView<Element> tile = upcoming_;
       upcoming_ = find_following(here, tile);
       if (copies_) {
-        const TileView<float> copy = copy_tile(call_, tile, here.visible, scratch_);
-        run_tile<float>(copy, copy, here.first_token, {call_.op.head_dim, call_.stride, call_.op.soft_cap}, rows);
+        const TileView<float> copy = copy_tile(call_.step.kv, tile, here.visible, scratch_.tile);
+        run_tile<float>({copy, copy, {call_.op.head_dim, call_.stride, call_.op.soft_cap}}, token, rows);
       } else {
-        run_tile<Element>(tile, upcoming_, here.first_token, {call_.op.head_dim, call_.op.head_dim, call_.op.soft_cap}, rows);
+        run_tile<Element>({tile, upcoming_, {call_.op.head_dim, call_.op.head_dim, call_.op.soft_cap}}, token, rows);
       }
     }
   }
 
   // Groups of nearly equal size; the first of them prefetches the next tile for all.
   template <class Stored>
-  void run_tile(const TileView<Stored>& tile, const TileView<Stored>& next, int first_token, const TileShape& shape, const RowState& rows) {
+  void run_tile(const TileJob<Stored, true>& job, int first_token, const RowState& rows) {
     const int num_groups = (block_.num_rows + kMaxTileRows - 1) / kMaxTileRows;
     VisibleRange visible[kMaxTileRows];
     for (int group = 0; group < num_groups; ++group) {
       const int first = block_.num_rows * group / num_groups;
       const int count = block_.num_rows * (group + 1) / num_groups - first;
-      for (int r = 0; r < count; ++r) visible[r] = within_tile(call_.visible_tokens(position_of(first + r)), first_token);
+      for (int r = 0; r < count; ++r) {
+        visible[r] = within_tile(call_.visible_tokens(position_of(first + r)), first_token);
+      }
       if (group == 0) {
-        attend_tile<Stored, true>({tile, next, shape}, rows_from(rows, first), visible, count);
+        attend_tile<Stored, true>(job, rows_from(rows, first), visible, count);
       } else {
-        attend_tile<Stored, false>({tile, next, shape}, rows_from(rows, first), visible, count);
+        attend_tile<Stored, false>({job.tile, job.next, job.shape}, rows_from(rows, first), visible, count);
       }
     }
   }
 
   TileView<Element> find_following(const TileAddress& here, const TileView<Element>& otherwise) const {
     const int token = here.first_token + kTileTokens;
-    if (token < tokens_.end) return find_tile<Element>(call_, block_table_, address(here.kv_head, token));
+    if (token < tokens_.end) return find_tile<Element>(sequence_, address(here.kv_head, token));
     if (here.kv_head + 1 == item_.kv_head_end) return otherwise;
-    return find_tile<Element>(call_, block_table_, address(here.kv_head + 1, tokens_.begin / kTileTokens * kTileTokens));
+    return find_tile<Element>(sequence_, address(here.kv_head + 1, first_tile()));
   }
-
-  TileAddress address(int kv_head, int first_token) const { return {kv_head, first_token, within_tile(tokens_, first_token)}; }
 
   static VisibleRange within_tile(VisibleRange tokens, int first_token) {
-    return {static_cast<int>(at_least(tokens.begin - first_token, 0)), static_cast<int>(at_most(tokens.end - first_token, kTileTokens))};
+    return {at_least(tokens.begin - first_token, 0), at_most(tokens.end - first_token, kTileTokens)};
   }
 
+  TileAddress address(int kv_head, int first_token) const {
+    return {kv_head, first_token, within_tile(tokens_, first_token)};
+  }
+  int first_tile() const { return tokens_.begin / kTileTokens * kTileTokens; }
   int position_of(int row) const { return block_.first_position + (block_.first_row + row) / call_.group; }
-
-  float* partial(int kv_head, int partition) const {
-    return block_.pieces == 1 ? scratch_.partial : shared_partial(call_, block_, kv_head, partition);
-  }
 
   const AttentionCall& call_;
   const AttentionItem& item_;
   const RowBlock& block_;
   const AttentionScratch scratch_;
-  const int32_t* block_table_;
+  const SequenceKv sequence_;
   const bool copies_;
-  VisibleRange tokens_;  // of the item: from its first row's window to its last row's position, within its partitions
+  VisibleRange tokens_;  // what the item's rows see of its partitions
   TileView<Element> upcoming_;
 };
 
@@ -315,8 +228,8 @@ inline void merge_split_head(const AttentionCall& call, const RowBlock& block, i
   const RowState merged = row_state(scratch.merged, nullptr, block.num_rows, call.stride);
   reset_rows(merged, block.num_rows);
   for (int partition = block.partition_begin; partition < block.partition_end; ++partition) {
-    const RowState rows = row_state(shared_partial(call, block, kv_head, partition), nullptr, block.num_rows, call.stride);
-    merge_partition(merged, rows, block.num_rows);
+    float* partial = shared_partial(call, block, kv_head, partition);
+    merge_partition(merged, row_state(partial, nullptr, block.num_rows, call.stride), block.num_rows);
   }
   write_outputs(call, block, kv_head, merged);
 }

@@ -18,12 +18,14 @@ constexpr int kTileTokens = 64;
 constexpr int kPartitionTokens = 256;
 
 constexpr int round_up_to_lanes(int count) { return (count + kLanes - 1) / kLanes * kLanes; }
+constexpr int at_least(int value, int least) { return value > least ? value : least; }
+constexpr int at_most(int value, int most) { return value < most ? value : most; }
 constexpr int64_t at_least(int64_t value, int64_t least) { return value > least ? value : least; }
 constexpr int64_t at_most(int64_t value, int64_t most) { return value < most ? value : most; }
 
 // Rows of an item at most: its queries and outputs (24 KB each) should stay near the core.
 constexpr int max_item_rows(int head_dim) {
-  return static_cast<int>(at_most(at_least(6144 / round_up_to_lanes(head_dim), 24), 96));
+  return at_most(at_least(6144 / round_up_to_lanes(head_dim), 24), 96);
 }
 
 // Outputs [rows, padded head_dim], maxima [rows], sums [rows] of one partition of one K/V head.
@@ -91,14 +93,16 @@ class RowBlockWalk {
   int64_t num_items() const {
     return (op_.num_kv_heads + block_.heads_per_item - 1) / block_.heads_per_item * int64_t{block_.pieces};
   }
-  int64_t head_partial_floats() const { return block_.num_partitions() * partial_floats(block_.num_rows, op_.head_dim); }
+  int64_t head_partial_floats() const {
+    return block_.num_partitions() * partial_floats(block_.num_rows, op_.head_dim);
+  }
   // Floats that the partials of the blocks before this one take.
   int64_t partials_before() const { return partials_; }
 
   AttentionItem item(int64_t index) const {
     const int piece = static_cast<int>(index % block_.pieces);
     const int head = static_cast<int>(index / block_.pieces) * block_.heads_per_item;
-    const int head_end = static_cast<int>(at_most(head + block_.heads_per_item, op_.num_kv_heads));
+    const int head_end = at_most(head + block_.heads_per_item, op_.num_kv_heads);
     const int partitions = block_.num_partitions();
     return {block_, head, head_end, block_.partition_begin + partitions * piece / block_.pieces,
             block_.partition_begin + partitions * (piece + 1) / block_.pieces};
@@ -116,16 +120,16 @@ class RowBlockWalk {
   void set_partitions() {
     const int oldest = block_.first_position + block_.first_row / group_;
     const int newest = block_.first_position + (block_.first_row + block_.num_rows - 1) / group_;
-    const int first_token = op_.window > 0 ? static_cast<int>(at_least(oldest - op_.window + 1, 0)) : 0;
+    const int first_token = op_.window > 0 ? at_least(oldest - op_.window + 1, 0) : 0;
     block_.partition_begin = first_token / kPartitionTokens;
     block_.partition_end = newest / kPartitionTokens + 1;
   }
 
   void set_pieces() {
     if (item_cost_ == 0) return;  // the constructor's first walk, which only adds costs up
-    const int64_t wanted = num_workers_ == 1 ? 1 : cost(block_) / item_cost_;
-    block_.pieces = static_cast<int32_t>(at_most(at_least(wanted, 1), block_.num_partitions()));
-    block_.heads_per_item = static_cast<int32_t>(at_most(at_least(item_cost_ / cost(block_), 1), op_.num_kv_heads));
+    const int64_t pieces = num_workers_ == 1 ? 1 : cost(block_) / item_cost_, heads = item_cost_ / cost(block_);
+    block_.pieces = static_cast<int32_t>(at_most(at_least(pieces, int64_t{1}), int64_t{block_.num_partitions()}));
+    block_.heads_per_item = static_cast<int32_t>(at_most(at_least(heads, int64_t{1}), int64_t{op_.num_kv_heads}));
     block_.partials = partials_;
   }
 

@@ -105,7 +105,8 @@ OCTAVO_INLINE void score_columns(const TileJob<Element, kPrefetch>& job, const f
 }
 
 template <class Element, int kRows, int kVectors, bool kPrefetch>
-OCTAVO_INLINE void score_tile(const TileJob<Element, kPrefetch>& job, const RowState& rows, ColumnRange columns, float* scores) {
+OCTAVO_INLINE void score_tile(const TileJob<Element, kPrefetch>& job, const RowState& rows, ColumnRange columns,
+                              float* scores) {
   for (; columns.begin + kVectors <= columns.end; columns.begin += kVectors) {
     score_columns<Element, kRows, kVectors, kPrefetch>(job, rows.queries, rows.stride, columns.begin, scores);
   }
@@ -271,7 +272,8 @@ void add_visible_values(const TileJob<Element, kPrefetch>& job, const RowState& 
     add_own(r, corrections[r], {visible[r].begin, common.begin});
     corrections[r] = kUnchanged;
   }
-  add_values<Element, kRows, tile_vectors(kRows), kPrefetch>(job, weights, corrections, common, rows.outputs, rows.stride);
+  add_values<Element, kRows, tile_vectors(kRows), kPrefetch>(job, weights, corrections, common, rows.outputs,
+                                                             rows.stride);
   for (int r = 0; r < kRows; ++r) {
     if (visible[r].end > common.end) add_own(r, kUnchanged, {common.end, visible[r].end});
   }
@@ -288,7 +290,8 @@ void attend_tile_rows(const TileJob<Element, kPrefetch>& job, const RowState& ro
   if (job.shape.soft_cap > 0.0f) cap_scores<kRows>(scores, columns, job.shape.soft_cap);
   if (common.begin == 0 && common.end == kTileTokens) {
     soften<kRows, true>(rows, visible, scores, corrections);
-    add_values<Element, kRows, tile_vectors(kRows), kPrefetch>(job, scores, corrections, {0, kTileTokens}, rows.outputs, rows.stride);
+    add_values<Element, kRows, tile_vectors(kRows), kPrefetch>(job, scores, corrections, common, rows.outputs,
+                                                               rows.stride);
   } else {
     soften<kRows, false>(rows, visible, scores, corrections);
     add_visible_values<Element, kRows, kPrefetch>(job, rows, visible, common, scores, corrections);
@@ -297,7 +300,8 @@ void attend_tile_rows(const TileJob<Element, kPrefetch>& job, const RowState& ro
 
 // Moves `num_rows` ≤ kRows rows over one tile.
 template <class Element, bool kPrefetch, int kRows = kMaxTileRows>
-void attend_tile(const TileJob<Element, kPrefetch>& job, const RowState& rows, const VisibleRange* visible, int num_rows) {
+void attend_tile(const TileJob<Element, kPrefetch>& job, const RowState& rows, const VisibleRange* visible,
+                 int num_rows) {
   if constexpr (kRows > 1) {
     if (num_rows < kRows) return attend_tile<Element, kPrefetch, kRows - 1>(job, rows, visible, num_rows);
   }

@@ -18,8 +18,8 @@ struct Candidate {
 };
 
 struct CandidateList {
-  Candidate* entries;  // [vocab_size]
-  Candidate* spare;    // [vocab_size]
+  Candidate* entries;  // room for one more than there are weights
+  Candidate* spare;    // the same
   int32_t count;
 };
 
@@ -27,7 +27,9 @@ struct CandidateList {
 template <bool kById>
 void sort_candidates(CandidateList& list) {
   for (int shift = 0; shift < 32; shift += 8) {
-    const auto digit = [shift](const Candidate& c) { return (kById ? static_cast<uint32_t>(c.id) : c.order) >> shift & 255u; };
+    const auto digit = [shift](const Candidate& c) {
+      return (kById ? static_cast<uint32_t>(c.id) : c.order) >> shift & 255u;
+    };
     int32_t starts[257] = {};
     for (int32_t i = 0; i < list.count; ++i) ++starts[digit(list.entries[i]) + 1];
     if (starts[digit(list.entries[0]) + 1] == list.count) continue;  // all share this byte
@@ -46,8 +48,9 @@ inline void collect_candidates(const float* weights, int32_t count, float thresh
     const f32x16 lower = max(load16(weights + begin), load16(weights + begin + 16));
     const f32x16 upper = max(load16(weights + begin + 32), load16(weights + begin + 48));
     if (!(reduce_max(max(lower, upper)) >= threshold)) continue;
-    for (int32_t i = begin; i < begin + 64; ++i) {
-      if (weights[i] >= threshold) list.entries[list.count++] = {~__builtin_bit_cast(uint32_t, weights[i]), i};
+    for (int32_t i = begin; i < begin + 64; ++i) {  // written always and kept sometimes: no branch to mispredict
+      list.entries[list.count] = {~__builtin_bit_cast(uint32_t, weights[i]), i};
+      list.count += weights[i] >= threshold;
     }
   }
 }

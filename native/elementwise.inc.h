@@ -26,7 +26,9 @@ OCTAVO_INLINE void for_lanes(int32_t width, Visit visit) {
   if (d < width) visit(d, width - d);
 }
 
-OCTAVO_INLINE f32x16 load_lanes(const float* p, int lanes) { return lanes == kLanes ? load16(p) : load_first(p, lanes); }
+OCTAVO_INLINE f32x16 load_lanes(const float* p, int lanes) {
+  return lanes == kLanes ? load16(p) : load_first(p, lanes);
+}
 
 OCTAVO_INLINE void store_lanes(float* p, f32x16 a, int lanes) {
   if (lanes == kLanes) {
@@ -82,8 +84,8 @@ void gated_activation_columns(const GatedActivationOp& op, int64_t row, int32_t 
 [[maybe_unused]] void gated_activation(const GatedActivationOp& op, const StepView& step, Worker& worker) {
   constexpr int32_t kColumns = 512;  // of one unit: one row is work for several workers
   const int32_t units_per_row = (op.width + kColumns - 1) / kColumns;
-  const auto columns =
-      op.activation == Activation::kSilu ? gated_activation_columns<Activation::kSilu> : gated_activation_columns<Activation::kGeluTanh>;
+  const auto columns = op.activation == Activation::kSilu ? gated_activation_columns<Activation::kSilu>
+                                                          : gated_activation_columns<Activation::kGeluTanh>;
   for_claimed(worker, int64_t{step.num_tokens} * units_per_row, [&](int64_t unit) {
     const int32_t begin = static_cast<int32_t>(unit % units_per_row) * kColumns;
     columns(op, unit / units_per_row, begin, begin + kColumns < op.width ? begin + kColumns : op.width);
@@ -151,7 +153,8 @@ void write_kv(const KvView& kv, int64_t head_offset, int32_t token, const float*
   Element* keys = head + kv.key_offset(token, 0);
   for (int32_t d = 0; d < kv.head_dim; ++d) keys[d * kv.tile] = narrowed[d];
   narrow(value, kv.head_dim, narrowed);
-  __builtin_memcpy(head + kv.half_elements() + int64_t{token} * kv.head_dim, narrowed, static_cast<size_t>(kv.head_dim) * sizeof(Element));
+  Element* values = head + kv.half_elements() + int64_t{token} * kv.head_dim;
+  __builtin_memcpy(values, narrowed, static_cast<size_t>(kv.head_dim) * sizeof(Element));
 }
 
 inline void rope_and_write_row(const RopeAndWriteKvOp& op, const StepView& step, int64_t row) {

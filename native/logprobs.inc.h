@@ -98,7 +98,8 @@ inline void find_top(const float* logits, int32_t count, int room, int32_t* top_
       if (!any(greater(max(lower, upper), splat16(top_logits[room - 1])))) continue;
     }
     for (int32_t i = begin; i < end; ++i) {
-      if (found < room || logits[i] > top_logits[room - 1]) found = insert_top(top_ids, top_logits, found, room, i, logits[i]);
+      if (found == room && logits[i] <= top_logits[room - 1]) continue;
+      found = insert_top(top_ids, top_logits, found, room, i, logits[i]);
     }
   }
 }
@@ -113,30 +114,37 @@ inline void write_failed_row(const LogprobArrays& out, int32_t row, int32_t num_
   }
 }
 
-// Of a row without a NaN or an infinity, whose maximum is known.
-inline void write_logprobs(const LogprobArrays& out, int32_t row, int32_t num_top, const float* logits, int32_t vocab_size,
-                           float maximum, int32_t token_id) {
-  const float token_logit = logits[token_id];
-  const RowSums sums = sum_row(logits, vocab_size, maximum, token_logit);
+// One row of logits, all finite.
+struct LogitRow {
+  const float* logits;  // [vocab_size]
+  int32_t vocab_size;
+  float maximum;
+};
+
+inline void write_logprobs(const LogprobArrays& out, int32_t row, int32_t num_top, const LogitRow& from,
+                           int32_t token_id) {
+  const float token_logit = from.logits[token_id];
+  const RowSums sums = sum_row(from.logits, from.vocab_size, from.maximum, token_logit);
   out.failed[row] = 0;
   out.logprobs[row] = static_cast<float>(static_cast<double>(token_logit) - sums.log_total);
   out.ranks[row] = 1 + sums.larger;
   if (num_top == 0) return;
   float* top_logprobs = out.top_logprobs + int64_t{row} * num_top;
-  find_top(logits, vocab_size, num_top, out.top_token_ids + int64_t{row} * num_top, top_logprobs);
+  find_top(from.logits, from.vocab_size, num_top, out.top_token_ids + int64_t{row} * num_top, top_logprobs);
   for (int32_t i = 0; i < num_top; ++i) {
     top_logprobs[i] = static_cast<float>(static_cast<double>(top_logprobs[i]) - sums.log_total);
   }
 }
 
 [[maybe_unused]] void logprobs(const LogprobsOp& op, Worker& worker) {
-  for (int64_t row = claim(worker, 1); row < op.num_rows; row = claim(worker, 1)) {
-    const float* logits = op.logits + row * op.vocab_size;
+  for (int64_t i = claim(worker, 1); i < op.num_rows; i = claim(worker, 1)) {
+    const int32_t row = static_cast<int32_t>(i);
+    const float* logits = op.logits + i * op.vocab_size;
     const RowScan scan = scan_row(logits, op.vocab_size);
     if (scan.finite) {
-      write_logprobs(op.out, static_cast<int32_t>(row), op.num_top, logits, op.vocab_size, scan.maximum, op.token_ids[row]);
+      write_logprobs(op.out, row, op.num_top, {logits, op.vocab_size, scan.maximum}, op.token_ids[row]);
     } else {
-      write_failed_row(op.out, static_cast<int32_t>(row), op.num_top);
+      write_failed_row(op.out, row, op.num_top);
     }
   }
 }

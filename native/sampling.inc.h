@@ -36,15 +36,15 @@ struct SamplingScratch {
     const size_t padded = static_cast<size_t>(padded_vocab_size(vocab_size));
     values = reinterpret_cast<float*>(memory);
     list.entries = reinterpret_cast<Candidate*>(values + padded);
-    list.spare = list.entries + padded;
+    list.spare = list.entries + padded + 1;
     list.count = 0;
-    block_sums = reinterpret_cast<double*>(list.spare + padded);
+    block_sums = reinterpret_cast<double*>(list.spare + padded + 1);
   }
 };
 
 [[maybe_unused]] size_t sample_scratch_bytes(int32_t vocab_size) {
   const size_t padded = static_cast<size_t>(padded_vocab_size(vocab_size));
-  const size_t bytes = padded * (sizeof(float) + 2 * sizeof(Candidate)) +
+  const size_t bytes = padded * sizeof(float) + 2 * (padded + 1) * sizeof(Candidate) +
                        static_cast<size_t>(num_draw_blocks(vocab_size)) * sizeof(double);
   return (bytes + 63) / 64 * 64;
 }
@@ -70,21 +70,34 @@ inline void add_bias(const SampleRow& row, float* values) {
   }
 }
 
-// Both branches are computed and one selected, so that the compiler can use vectors.
-inline void apply_penalties(const SampleRow& row, float* __restrict values) {
+struct Penalties {
+  f32x16 repetition, frequency, presence;
+};
+
+// z of 16 tokens; `counts` and `prompt` are 0 for tokens that were not generated, or are not in the prompt.
+OCTAVO_INLINE f32x16 penalize(const Penalties& penalties, f32x16 z, f32x16 counts, f32x16 prompt) {
+  const f32x16 zero = splat16(0.0f);
+  const f32x16 weakened = select(greater(z, zero), div(z, penalties.repetition), mul(z, penalties.repetition));
+  const f32x16 repeated = select(greater(add(counts, prompt), zero), weakened, z);
+  const f32x16 less_frequent = sub(repeated, mul(penalties.frequency, counts));
+  return select(greater(counts, zero), sub(less_frequent, penalties.presence), less_frequent);
+}
+
+// `values` has room for whole vectors; counts and prompt tokens have not.
+inline void apply_penalties(const SampleRow& row, float* values) {
   const int64_t offset = int64_t{row.op.penalty_rows[row.row]} * row.op.vocab_size;
-  const int32_t* __restrict counts = row.op.output_counts + offset;
-  const uint8_t* __restrict prompt = row.op.prompt_tokens + offset;
-  const float repetition = row.op.repetition_penalty[row.row];
-  const float frequency = row.op.frequency_penalty[row.row], presence = row.op.presence_penalty[row.row];
-  for (int32_t i = 0; i < row.op.vocab_size; ++i) {
-    const float z = values[i];
-    const float divided = z / repetition, multiplied = z * repetition;
-    const float weakened = z > 0.0f ? divided : multiplied;
-    const float repeated = (counts[i] > 0) | (prompt[i] != 0) ? weakened : z;
-    const float less_frequent = repeated - frequency * static_cast<float>(counts[i]);
-    const float absent = less_frequent - presence;
-    values[i] = counts[i] > 0 ? absent : less_frequent;
+  const int32_t* counts = row.op.output_counts + offset;
+  const uint8_t* prompt = row.op.prompt_tokens + offset;
+  const Penalties penalties = {splat16(row.op.repetition_penalty[row.row]), splat16(row.op.frequency_penalty[row.row]),
+                               splat16(row.op.presence_penalty[row.row])};
+  alignas(64) float lane_counts[kLanes] = {}, lane_prompt[kLanes] = {};
+  for (int32_t begin = 0; begin < row.op.vocab_size; begin += kLanes) {
+    const int32_t lanes = row.op.vocab_size - begin < kLanes ? row.op.vocab_size - begin : kLanes;
+    for (int32_t i = 0; i < lanes; ++i) {
+      lane_counts[i] = static_cast<float>(counts[begin + i]);
+      lane_prompt[i] = static_cast<float>(prompt[begin + i]);
+    }
+    store16(values + begin, penalize(penalties, load16(values + begin), load16(lane_counts), load16(lane_prompt)));
   }
 }
 
@@ -180,12 +193,13 @@ inline void sample_row(const SampleRow& row, const SamplingScratch& scratch) {
     write_failed_row(op.out, row.row, op.num_top);
   } else {
     op.token_ids[row.row] = token;
-    write_logprobs(op.out, row.row, op.num_top, row.logits(), op.vocab_size, raw.maximum, token);
+    write_logprobs(op.out, row.row, op.num_top, {row.logits(), op.vocab_size, raw.maximum}, token);
   }
 }
 
 [[maybe_unused]] void sample(const SampleOp& op, Worker& worker) {
-  const SamplingScratch scratch(op.scratch + sample_scratch_bytes(op.vocab_size) * static_cast<size_t>(worker.index), op.vocab_size);
+  const size_t offset = sample_scratch_bytes(op.vocab_size) * static_cast<size_t>(worker.index);
+  const SamplingScratch scratch(op.scratch + offset, op.vocab_size);
   for (int64_t row = claim(worker, 1); row < op.num_rows; row = claim(worker, 1)) {
     sample_row({op, static_cast<int32_t>(row)}, scratch);
   }

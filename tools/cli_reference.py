@@ -1,7 +1,6 @@
 """Write docs/cli.md from the command line's own --help. A test fails while the two differ."""
 
 import io
-import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -22,10 +21,10 @@ command line or configuration; 130 after Ctrl-C; 141 when the reader of a pipe w
 
 def help_text(*command: str) -> str:
     """What `octavo COMMAND --help` prints, as plain text."""
-    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False)
+    page = io.StringIO()
+    console = Console(file=page, width=WIDTH, color_system=None, force_terminal=False)
     make_app().help_print([*command], console=console)
-    text = console.file.getvalue()
-    return "\n".join(line.rstrip() for line in text.splitlines()).strip()
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip()
 
 
 def reference() -> str:
@@ -42,4 +41,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,7 +4,6 @@ uv resolves for all platforms at once. It is fetched into a throw-away environme
 """
 
 import subprocess
-import sys
 import tempfile
 import venv
 from pathlib import Path
@@ -40,11 +39,20 @@ def main() -> None:
         subprocess.run([tools / "pip", "install", "--quiet", "uv"], check=True)
         for name, extra in LOCKS.items():
             target = Path("requirements", name)
-            command = [tools / "uv", "pip", "compile", *OPTIONS, *extra, "pyproject.toml", "-o", str(target)]
+            command = [
+                str(tools / "uv"),
+                "pip",
+                "compile",
+                *OPTIONS,
+                *extra,
+                "pyproject.toml",
+                "-o",
+                str(target),
+            ]
             subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
             check(ROOT / target)
             print(f"wrote {target}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -26,17 +26,8 @@ sys.exit(pytest.main(["-o", "pythonpath=", "-p", "no:cacheprovider", "-q", *sys.
 
 def build(cmake: Path) -> Path:
     """Build with sanitizers; returns the package folder to import from."""
-    configure = [
-        cmake,
-        "-S",
-        ROOT,
-        "-B",
-        BUILD,
-        "-G",
-        "Ninja",
-        "-DOCTAVO_SANITIZE=ON",
-        "-DCMAKE_BUILD_TYPE=Debug",
-    ]
+    options = ["-G", "Ninja", "-DOCTAVO_SANITIZE=ON", "-DCMAKE_BUILD_TYPE=Debug"]
+    configure = [str(cmake), "-S", str(ROOT), "-B", str(BUILD), *options]
     subprocess.run(configure, check=True)
     subprocess.run([cmake, "--build", BUILD], check=True)
     shutil.rmtree(PACKAGE, ignore_errors=True)
@@ -61,7 +52,7 @@ def main() -> int:
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     }
     site_packages = next(Path(sys.prefix, "lib").glob("python3*/site-packages"))
-    command = [sys.executable, "-S", "-c", RUN_PYTEST, package, site_packages, *TESTS]
+    command = [sys.executable, "-S", "-c", RUN_PYTEST, str(package), str(site_packages), *TESTS]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 

@@ -23,7 +23,7 @@ def main() -> int:
         environment = Path(folder, "venv")
         subprocess.run([sys.executable, "-m", "venv", environment], check=True)
         python, octavo = environment / "bin" / "python", environment / "bin" / "octavo"
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         lock = ROOT / "requirements" / "runtime.lock"
         without_compiler = {**os.environ, "PATH": str(environment / "bin"), "CXX": "", "CC": ""}
         cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "octavo")

@@ -1,6 +1,8 @@
 """`build`: the one place where all parts of an engine are put together."""
 
+import logging
 import struct
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,16 +10,18 @@ from octavo.config import EngineConfig, ResolvedConfig
 from octavo.engine.core import EngineCore
 from octavo.engine.engine import Engine
 from octavo.kernels.program import RopeSpec
+from octavo.kernels.select import available_threads
 from octavo.kv.hashing import BlockHasher, FieldValue, model_root
 from octavo.kv.manager import KVCacheManager
 from octavo.models.default_model import resolve_model_path
 from octavo.models.loaded import LoadedModel, load_model
 from octavo.resolve import MachineFacts, ModelFacts, kv_cache_spec, resolve
-from octavo.runner.cpus import available_cpus
 from octavo.runner.kernels import make_kernels, native_isas
 from octavo.runner.memory import free_memory
 from octavo.runner.model_runner import ModelRunner
 from octavo.sched.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
 
 
 class Built(NamedTuple):
@@ -49,6 +53,7 @@ def build(config: EngineConfig) -> Built:
     )
     facts = model_facts(model)
     resolved = resolve(config, facts, measure_machine(model))
+    logger.info("configuration: %s", asdict(resolved))
     interpreter, sampler = make_kernels(resolved, model.program, kv_cache_spec(config, facts))
     runner = ModelRunner(
         interpreter,
@@ -93,7 +98,7 @@ def measure_machine(model: LoadedModel) -> MachineFacts:
     """What this machine offers beside the weights, which native kernels copy into a layout of their own."""
     return MachineFacts(
         free_bytes=max(free_memory() - model.weight_bytes, 0),
-        num_cpus=available_cpus(),
+        num_cpus=available_threads(),
         native_isas=native_isas(),
     )
 

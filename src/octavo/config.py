@@ -15,7 +15,7 @@ from octavo.errors import ConfigError
 KVDtypeName = Literal["float16", "float32"]
 PolicyName = Literal["fcfs", "priority"]
 KernelsName = Literal["auto", "native", "reference"]
-IsaName = Literal["auto", "generic", "avx2", "avx512", "neon"]
+IsaName = Literal["auto", "generic", "avx2", "avx512", "avx512vnni", "neon"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

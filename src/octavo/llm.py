@@ -201,13 +201,13 @@ class LLM:
             pending.popleft()
 
 
-def _conversations(messages: Conversation | Sequence[Conversation]) -> Sequence[Conversation]:
+def _conversations(messages: Conversation | Sequence[Conversation]) -> list[Conversation]:
     """One conversation is a list of messages, several are a list of lists."""
-    if not messages:
-        raise InvalidRequestError("messages is empty; a conversation has at least one", param="messages")
-    if all(isinstance(message, Mapping) for message in messages):
-        return [messages]  # type: ignore[list-item]  # a list of messages, then
-    return messages  # type: ignore[return-value]  # a list of lists of messages, then
+    is_one = all(isinstance(message, Mapping) for message in messages)
+    conversations = [messages] if is_one else list(messages)
+    if not all(conversations):
+        raise InvalidRequestError("a conversation needs at least one message", param="messages")
+    return conversations  # type: ignore[return-value]  # as was just found out
 
 
 def _one_each(name: str, value: T | Sequence[T], count: int) -> list[T]:

@@ -15,8 +15,8 @@ from rich.text import Text
 import octavo
 from octavo.cli.self_test import TOLERANCE, largest_difference
 from octavo.errors import OctavoError
+from octavo.kernels.select import available_threads
 from octavo.models.default_model import DEFAULT_MODEL, cache_folder, find_cached
-from octavo.runner.cpus import available_cpus
 from octavo.runner.kernels import native_isas
 from octavo.runner.memory import format_memory_size, free_memory
 
@@ -44,7 +44,9 @@ def checkup() -> list[Check]:
         Check("libraries", ", ".join(f"{name} {version(name)}" for name in DEPENDENCIES)),
         Check("processor", f"{_processor()}, {platform.machine()}"),
         _isa_check(isas),
-        Check("threads", f"{available_cpus()} (of {os.cpu_count()}; affinity mask and cgroup quota counted)"),
+        Check(
+            "threads", f"{available_threads()} (of {os.cpu_count()}; affinity mask and cgroup quota counted)"
+        ),
         _memory_check(free_memory()),
         Check("huge pages", _huge_pages()),
         *_self_tests(isas, largest_difference),

@@ -43,7 +43,7 @@ class GenerateSampling(SamplingParams):
 class ChatSampling(GenerateSampling):
     """Sampling parameters whose defaults suit a conversation."""
 
-    temperature: float = 0.6
+    temperature: float = 0.2
     """Softmax temperature; 0 is greedy."""
     top_p: float = 0.9
     """Keep the smallest set of most likely tokens whose probabilities reach this sum."""

@@ -122,7 +122,7 @@ class AsyncEngine:
 
     async def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes; returns ``False``, with nothing changed, while blocks are in use."""
-        return await self._thread.call(Engine.reset_prefix_cache)
+        return await self._thread.call(lambda engine: engine.reset_prefix_cache())
 
     async def shutdown(self, *, drain_s: float = DEFAULT_DRAIN_S) -> None:
         """Refuse new requests, finish those under way, and stop.

@@ -129,7 +129,8 @@ class EngineThread:
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         finally:
-            self._calls.discard(future)
+            with self._changed:
+                self._calls.discard(future)
 
     def drain(self, deadline: float) -> None:
         """Take no new requests, finish those under way until ``deadline`` (`time.monotonic`), and stop."""

@@ -51,11 +51,6 @@ class ScriptedRunner:
         """Usable blocks of the pretended cache."""
         return self._num_blocks
 
-    @property
-    def request_ids(self) -> list[str]:
-        """The requests that it holds a row for."""
-        return list(self._num_prompt_tokens)
-
     def submit(self, output: SchedulerOutput) -> FinishedStep:
         """Answer one step.
 

@@ -61,8 +61,7 @@ class BlockPool:
         blocks = self.free_block_queue.popleft_n(num_blocks)
         for block in blocks:
             block.ref_cnt = 1
-            if block.block_hash is not None:
-                self.cached_blocks.remove(block)
+        self.cached_blocks.remove_findable(blocks)
         return blocks
 
     def acquire(self, blocks: Sequence[KVCacheBlock]) -> None:

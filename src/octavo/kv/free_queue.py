@@ -28,10 +28,9 @@ class FreeBlockQueue:
     def __init__(self, blocks: Iterable[KVCacheBlock]) -> None:
         self.head = KVCacheBlock(_SENTINEL_ID)
         self.tail = KVCacheBlock(_SENTINEL_ID)
-        self.head.next_free_block = self.tail
         self.tail.prev_free_block = self.head
         self.num_free_blocks = 0
-        self.append_n(list(blocks))
+        self.append_n(list(blocks))  # links the head as well
 
     def popleft(self) -> KVCacheBlock:
         """Take the block at the front; `InvariantError` if there is none."""

@@ -61,6 +61,19 @@ class BlockHashToBlockMap:
             del self._first[block_hash]
         block.block_hash = None
 
+    def remove_findable(self, blocks: Iterable[KVCacheBlock]) -> None:
+        """Make ``blocks`` unfindable, whether or not they were findable."""
+        first, duplicates = self._first, self._duplicates
+        for block in blocks:
+            block_hash = block.block_hash
+            if block_hash is None:
+                continue
+            if block_hash not in duplicates and first.get(block_hash) is block:
+                del first[block_hash]  # `remove`, inlined where the hash has one block: evicting is all this
+                block.block_hash = None
+            else:
+                self.remove(block)
+
     def _remove_duplicate(self, block_hash: BlockHash, block_id: int | None = None) -> KVCacheBlock:
         """Take out the duplicate with this id, or the oldest one."""
         duplicates = self._duplicates.get(block_hash, {})

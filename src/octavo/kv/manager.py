@@ -2,12 +2,12 @@
 
 One step of the engine goes through it like this:
 
-    hit = manager.lookup(request)                    # what is cached; changes nothing
-    manager.allocate(request, num_new_tokens, hit=hit)   # new block ids, or None: try again later
-    manager.commit(request, num_tokens)              # blocks the step fills can be found from now on
-    manager.take_block_copies()                      # to be made before the step computes
-    ...                                              # the step runs
-    manager.confirm_step()                           # or rollback_step(), if it failed
+    hit = manager.lookup(request)                       # what is cached; changes nothing
+    manager.allocate(request, num_new_tokens, hit=hit)  # new block ids, or None: try again later
+    manager.commit(request, num_tokens)                 # blocks the step fills can be found from now on
+    manager.take_block_copies()                         # to be made before the step computes
+    ...                                                 # the step runs
+    manager.confirm_step()                              # or rollback_step(), if it failed
 
 A request ends, is preempted or fails through `free`; there is no other way for it to give up blocks.
 Check, then act: every method that can be refused is refused before it has changed anything.
@@ -88,8 +88,10 @@ class KVCacheManager:
 
     def is_prefix_in_flight(self, request: CacheRequest, hit: PrefixHit) -> bool:
         """Whether a running request is about to compute the block after ``hit``, so that waiting pays."""
+        if request.skip_prefix_lookup or not self.enable_prefix_caching:
+            return False
         next_block = len(hit.blocks)
-        if request.skip_prefix_lookup or next_block >= self._max_hit_blocks(request):
+        if next_block >= self._max_hit_blocks(request):
             return False
         return request.block_hashes[next_block] in self.prefixes_in_flight
 

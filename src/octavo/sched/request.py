@@ -40,11 +40,14 @@ class FinishReason(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One continuation of one prompt, as the scheduler and the cache see it."""
+    """One continuation of one prompt, as the scheduler and the cache see it.
+
+    Its ``repr`` shows no content: what a client sent does not belong in a log.
+    """
 
     request_id: str
-    prompt_token_ids: Sequence[int]
-    sampling_params: SamplingParams
+    prompt_token_ids: Sequence[int] = field(repr=False)
+    sampling_params: SamplingParams = field(repr=False)
     _: KW_ONLY
     seed: int
     """Seed of the counter-based generator; drawn before this point if the client gave none."""
@@ -57,12 +60,12 @@ class Request:
     """Which of the ``n`` continuations of its prompt this is."""
     parent_id: str | None = None
     """The first of the ``n`` siblings, for all siblings but the first."""
-    block_hasher: BlockHasher | None = None
+    block_hasher: BlockHasher | None = field(default=None, repr=False)
     """Hashes full blocks for prefix caching; ``None`` if nothing is to be found or shared."""
-    extra_keys: Sequence[ExtraKey] = ()
+    extra_keys: Sequence[ExtraKey] = field(default=(), repr=False)
     """What the K/V depends on beside the tokens, and what keeps it apart: adapter, cache salt."""
 
-    token_ids: list[int] = field(init=False)
+    token_ids: list[int] = field(init=False, repr=False)
     """Prompt and output. Only `append_token` changes it."""
     num_prompt_tokens: int = field(init=False)
     num_tokens: int = field(init=False)
@@ -72,11 +75,11 @@ class Request:
     num_cached_tokens: int = field(init=False, default=0)
     """Tokens that the first admission found in the cache instead of computing them."""
     num_preemptions: int = field(init=False, default=0)
-    block_hashes: list[BlockHash] = field(init=False, default_factory=list)
+    block_hashes: list[BlockHash] = field(init=False, repr=False, default_factory=list)
     """One per full block of known tokens; only ever appended to."""
     skip_prefix_lookup: bool = field(init=False)
     """Whether every prompt position must be computed, because its log-probability is asked for."""
-    end_token_ids: frozenset[int] = field(init=False)
+    end_token_ids: frozenset[int] = field(init=False, repr=False)
     """Tokens that end the request once ``min_tokens`` are there."""
     max_num_tokens: int = field(init=False)
     """``num_tokens`` at which ``max_tokens`` ends the request."""

@@ -135,6 +135,10 @@ class EngineMachine(RuleBasedStateMachine):
     def the_cache_is_sound(self):
         check_invariants(self.fake.kv)
 
+    @invariant()
+    def front_and_scheduler_agree_on_what_is_under_way(self):
+        assert self.engine.has_unfinished_requests == bool(self.engine.request_ids)
+
     def teardown(self):
         for _ in range(3000):
             if not self.engine.has_unfinished_requests:

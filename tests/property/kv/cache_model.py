@@ -72,6 +72,7 @@ class CacheModel:
         if request in [span.request for span in self.step]:
             return
         hit = self.manager.lookup(request)
+        assert hit.num_tokens < request.num_tokens
         is_first = not request.is_running
         start = hit.num_tokens if is_first else request.num_computed_tokens
         num_tokens = min(num_tokens, request.num_tokens - start)
@@ -125,19 +126,32 @@ class CacheModel:
 
     def append(self, request: ModelRequest, token_id: int) -> None:
         """A token was sampled; only for a request whose tokens are all computed."""
+        if request in [span.request for span in self.step]:
+            return
         if request.is_running and request.num_computed_tokens == request.num_tokens:
             request.append(token_id)
             self._learn_hashes(request)
 
-    def fork(self, parent: ModelRequest, num_tokens: int, continuation: Sequence[int]) -> None:
-        """Another request shares the parent's first ``num_tokens`` tokens and goes on in its own way."""
+    def decode(self, token_id: int) -> None:
+        """Every running request goes on, with one more token if it has computed all it has."""
+        for request in [request for request in self.requests if request.is_running]:
+            self.append(request, token_id)
+            self.schedule(request, 4)
+
+    def fork(
+        self, parent: ModelRequest, num_tokens: int, continuation: Sequence[int], *, num_again: int = 0
+    ) -> None:
+        """Another request shares the parent's first ``num_tokens`` tokens and goes on in its own way.
+
+        It computes the last ``num_again`` of the shared tokens again.
+        """
         num_tokens = min(num_tokens, parent.num_computed_tokens)
         if not parent.is_running or parent in [span.request for span in self.step]:
             return
         child = self._new_request([*parent.token_ids[:num_tokens], *continuation], salt=parent.salt)
         self.manager.fork(parent, child, num_tokens)
         child.is_running = True
-        child.num_computed_tokens = num_tokens
+        child.num_computed_tokens = max(num_tokens - num_again, 0)
 
     def preempt(self, request: ModelRequest) -> None:
         if request not in [span.request for span in self.step]:

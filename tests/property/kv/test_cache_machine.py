@@ -20,6 +20,8 @@ tokens = st.integers(0, 1)
 prompts = st.lists(tokens, min_size=1, max_size=9)
 counts = st.integers(1, 9)
 picks = st.integers(0, MAX_REQUESTS - 1)
+continuations = st.lists(tokens, min_size=1, max_size=4)
+mostly_true = st.sampled_from([True, True, True, False])
 options = st.fixed_dictionaries(
     {},
     optional={
@@ -36,13 +38,11 @@ class CacheMachine(RuleBasedStateMachine):
 
     model: CacheModel
 
-    @initialize(
-        num_blocks=st.integers(1, 8),
-        block_size=st.sampled_from([1, 2, 3]),
-        caching=st.sampled_from([True] * 3 + [False]),
-    )
-    def start(self, num_blocks, block_size, caching):
-        self.model = CacheModel(num_blocks=num_blocks, block_size=block_size, enable_prefix_caching=caching)
+    @initialize(num_blocks=st.integers(2, 8), block_size=st.sampled_from([2, 3, 1]), is_caching=mostly_true)
+    def start(self, num_blocks, block_size, is_caching):
+        self.model = CacheModel(
+            num_blocks=num_blocks, block_size=block_size, enable_prefix_caching=is_caching
+        )
 
     def pick(self, number):
         return self.model.requests[number % len(self.model.requests)]
@@ -54,55 +54,47 @@ class CacheMachine(RuleBasedStateMachine):
         return len(self.model.requests) < MAX_REQUESTS
 
     @precondition(has_room)
-    @rule(token_ids=prompts, salt=st.sampled_from(["", "", "s"]), skip=st.sampled_from([False] * 3 + [True]))
-    def add(self, token_ids, salt, skip):
-        self.model.add(token_ids, salt=salt, skip_prefix_lookup=skip)
+    @rule(token_ids=prompts, salt=st.sampled_from(["", "", "s"]), reads_cache=mostly_true, num_tokens=counts)
+    def add_and_schedule(self, token_ids, salt, reads_cache, num_tokens):
+        self.model.add(token_ids, salt=salt, skip_prefix_lookup=not reads_cache)
+        self.model.schedule(self.model.requests[-1], num_tokens)
 
     @precondition(has_requests)
     @rule(number=picks, num_tokens=counts, chosen=options)
     def schedule(self, number, num_tokens, chosen):
         self.model.schedule(self.pick(number), num_tokens, **chosen)
 
-    @precondition(has_requests)
-    @rule(number=picks, num_tokens=counts)
-    def schedule_plainly(self, number, num_tokens):
-        self.model.schedule(self.pick(number), num_tokens)
+    @rule(token_id=tokens, succeeds=mostly_true, copies_were_made=st.booleans())
+    def decode(self, token_id, succeeds, copies_were_made):
+        self.model.decode(token_id)
+        self.model.check()
+        self.end_step(succeeds, copies_were_made)
 
-    @rule()
-    def run_step(self):
-        self.model.run_step()
-
-    @rule(copies_were_made=st.booleans())
-    def fail_step(self, copies_were_made):
-        self.model.fail_step(copies_were_made=copies_were_made)
-
-    @rule()
-    def withdraw(self):
-        self.model.withdraw()
-
-    @precondition(has_requests)
-    @rule(number=picks, token_id=tokens)
-    def append(self, number, token_id):
-        self.model.append(self.pick(number), token_id)
+    @rule(succeeds=mostly_true, copies_were_made=st.booleans())
+    def end_step(self, succeeds, copies_were_made):
+        if succeeds:
+            self.model.run_step()
+        else:
+            self.model.fail_step(copies_were_made=copies_were_made)
 
     @precondition(lambda self: self.has_requests() and self.has_room())
-    @rule(number=picks, num_tokens=st.integers(0, 9), continuation=st.lists(tokens, min_size=1, max_size=4))
-    def fork(self, number, num_tokens, continuation):
-        self.model.fork(self.pick(number), num_tokens, continuation)
+    @rule(number=picks, num_tokens=st.integers(0, 9), continuation=continuations, num_again=st.integers(0, 3))
+    def fork(self, number, num_tokens, continuation, num_again):
+        self.model.fork(self.pick(number), num_tokens, continuation, num_again=num_again)
 
     @precondition(has_requests)
-    @rule(number=picks)
-    def preempt(self, number):
-        self.model.preempt(self.pick(number))
+    @rule(number=picks, comes_back=st.booleans())
+    def leave(self, number, comes_back):
+        if comes_back:
+            self.model.preempt(self.pick(number))
+        else:
+            self.model.finish(self.pick(number))
 
-    @precondition(has_requests)
-    @rule(number=picks)
-    def finish(self, number):
-        self.model.finish(self.pick(number))
-
-    @rule()
-    def reset(self):
-        self.model.reset()
+    @rule(then_resets=st.booleans())
+    def withdraw(self, then_resets):
+        self.model.withdraw()
+        if then_resets:
+            self.model.reset()
 
     @invariant()
     def everything_holds(self):
@@ -116,7 +108,7 @@ class CacheMachine(RuleBasedStateMachine):
 
 def test_no_sequence_of_operations_breaks_an_invariant():
     run_state_machine_as_test(
-        CacheMachine, settings=settings(max_examples=150, stateful_step_count=50, deadline=None)
+        CacheMachine, settings=settings(max_examples=200, stateful_step_count=40, deadline=None)
     )
 
 
@@ -145,7 +137,8 @@ def random_operation(model: CacheModel, rng: random.Random) -> None:
         model.append(request, rng.randrange(2))
     elif kind == "fork":
         if len(model.requests) < 8:
-            model.fork(request, rng.randint(0, 24), [rng.randrange(2) for _ in range(rng.randint(1, 4))])
+            continuation = [rng.randrange(2) for _ in range(rng.randint(1, 4))]
+            model.fork(request, rng.randint(0, 24), continuation, num_again=rng.choice([0, 0, 1, 5]))
     elif kind == "finish":
         model.finish(request)
     else:

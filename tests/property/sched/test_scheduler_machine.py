@@ -68,7 +68,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule()
     def step(self):
-        self.h.step()
+        """Every step makes progress while there is work."""
+        has_work = self.h.scheduler.has_unfinished_requests
+        assert bool(self.h.step().scheduled) == has_work
 
     @rule(fate=st.sampled_from(["runs", "fails"]), pick=st.randoms(use_true_random=False))
     def step_with_aborts_under_way(self, fate, pick):
@@ -133,13 +135,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.h.run(max_steps=20 + 10 * num_tokens)
         self.h.check_idle()
         for request_id in self.h.requests:
-            self.h.check_tokens(request_id)
+            self.h.check_tokens(request_id, may_have_failed=request_id in self.ended_early)
             expected = {"abort", "error"} if request_id in self.ended_early else {"length"}
             assert self.h.requests[request_id].finish_reason in expected
 
 
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestSchedulerMachine = SchedulerMachine.TestCase
 
@@ -182,7 +184,7 @@ def _check_and_drop_ended(machine):
     """So that the run does not become quadratic."""
     h = machine.h
     for request_id in [request_id for request_id, request in h.requests.items() if request.is_finished]:
-        h.check_tokens(request_id)
+        h.check_tokens(request_id, may_have_failed=request_id in machine.ended_early)
         del h.requests[request_id]
 
 

@@ -149,4 +149,4 @@ def test_a_conversation_has_one_continuation(capsys):
 
 def test_command_line_defaults_differ_from_the_library_on_purpose():
     assert (GenerateSampling().temperature, GenerateSampling().max_tokens) == (0.0, 128)
-    assert (ChatSampling().temperature, ChatSampling().top_p, ChatSampling().max_tokens) == (0.6, 0.9, 512)
+    assert (ChatSampling().temperature, ChatSampling().top_p, ChatSampling().max_tokens) == (0.2, 0.9, 512)

@@ -74,6 +74,7 @@ def test_a_hit_can_be_taken_over_without_new_tokens():
     request = FakeRequest("2", range(33))
     assert manager.allocate(request, 0, hit=manager.lookup(request)) == []
     assert manager.block_ids("2") == [0, 1]
+    assert manager.req_to_blocks["2"].num_committed_blocks == 2
 
 
 def test_a_prompt_in_chunks_gets_blocks_as_it_goes():

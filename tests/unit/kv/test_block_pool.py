@@ -21,7 +21,9 @@ def test_the_null_block_is_an_extra_one_that_nothing_touches():
     assert (pool.num_blocks, pool.usage) == (10, 0.0)
     held = pool.allocate(4)
     assert pool.usage == pytest.approx(0.4)
-    pool.acquire([null_block])
+    pool.acquire([null_block, held[0]])
+    assert held[0].ref_cnt == 2
+    pool.release([held[0]])
     pool.release([null_block])
     pool.release([held[3], null_block])
     assert (null_block.ref_cnt, null_block.block_hash, null_block.next_free_block) == (0, None, None)
@@ -105,6 +107,12 @@ def test_a_free_block_is_not_committed():
     with pytest.raises(InvariantError, match="block 0 is committed, but nobody holds it"):
         pool.commit(pool.blocks, [b"a"])
     assert len(pool.cached_blocks) == 0
+
+
+def test_every_block_is_committed_with_a_hash_of_its_own():
+    pool = BlockPool(2)
+    with pytest.raises(ValueError, match="shorter"):
+        pool.commit(pool.allocate(2), [b"a"])
 
 
 def test_reset_only_when_nothing_is_held():

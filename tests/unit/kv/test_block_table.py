@@ -11,6 +11,11 @@ def test_the_address_of_a_token_follows_from_the_table():
     assert make_table(9, 2, 14).block_ids[6 // 4] == 2
 
 
+def test_a_new_table_is_empty_and_uncommitted():
+    table = BlockTable()
+    assert (table.block_ids, table.num_committed_blocks, table.changed_from) == ([], 0, 0)
+
+
 def test_changes_are_told_once():
     table = make_table(9, 2)
     assert table.changed_from == 0

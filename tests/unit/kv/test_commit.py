@@ -203,6 +203,19 @@ def test_a_waiting_request_follows_the_one_that_computes_its_prefix(manager):
     assert not manager.is_prefix_in_flight(waiting, manager.lookup(waiting))
 
 
+def test_only_what_later_steps_compute_is_in_flight(manager):
+    request = make_request("1", range(20))
+    manager.allocate(request, 10)
+    assert len(manager.prefixes_in_flight) == 3
+    request.num_computed_tokens = 10
+    manager.commit(request, 10)
+    assert len(manager.prefixes_in_flight) == 3
+    compute(manager, request, 6)
+    assert len(manager.prefixes_in_flight) == 1
+    compute(manager, request)
+    assert len(manager.prefixes_in_flight) == 0
+
+
 def test_nobody_waits_for_a_request_that_is_gone(manager):
     first = make_request("1", range(20))
     admit(manager, first, 4)

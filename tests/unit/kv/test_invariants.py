@@ -147,6 +147,17 @@ def test_a_block_of_another_prefix_in_a_table(manager, request_a):
     check_invariants(manager, [request_a, FakeRequest("D", range(9), block_size=4)])
 
 
+def test_every_table_and_every_request_is_reported(manager, request_a):
+    table = manager.req_to_blocks["A"]
+    table.changed_from = 4
+    table.blocks[0], table.blocks[1] = table.blocks[1], table.blocks[0]
+    assert broken(manager, request_a) == [
+        "the table of A is shorter than what was committed or read of it",
+        "entry 0 of A is block 1, hashed as another prefix",
+        "entry 1 of A is block 0, hashed as another prefix",
+    ]
+
+
 def test_a_hashed_block_where_the_request_has_no_full_one(manager):
     shorter = FakeRequest("A", range(7), block_size=4)
     assert broken(manager, shorter) == ["entry 1 of A is block 1, hashed as another prefix"]

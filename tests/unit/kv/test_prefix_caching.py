@@ -133,7 +133,6 @@ def test_without_prefix_caching_nothing_is_stored_or_found():
     manager = make_manager(num_blocks=4, block_size=4, enable_prefix_caching=False)
     first = FakeRequest("1", range(10), block_size=4)
     assert admit(manager, first) == (NO_HIT, [0, 1, 2])
-    assert not manager.is_prefix_in_flight(FakeRequest("x", range(20), block_size=4), NO_HIT)
     manager.free(first)
     hit, new_ids = admit(manager, FakeRequest("2", range(16), block_size=4))
     assert (hit, len(new_ids)) == (NO_HIT, 4)
@@ -145,6 +144,10 @@ def test_without_prefix_caching_nothing_is_in_flight():
     manager = make_manager(num_blocks=4, block_size=4, enable_prefix_caching=False)
     admit(manager, FakeRequest("1", range(10), block_size=4), 4)
     assert len(manager.prefixes_in_flight) == 0
+    unhashed = FakeRequest("2", range(10), block_size=4)
+    unhashed.block_hashes.clear()  # nobody needs hashes then
+    assert manager.is_prefix_in_flight(unhashed, NO_HIT) is False
+    assert admit(manager, unhashed) == (NO_HIT, [1, 2, 3])
 
 
 def test_a_request_that_skips_the_lookup_computes_and_stores_everything():

@@ -105,6 +105,16 @@ def test_end_tokens_are_eos_and_stop_tokens():
     assert end_tokens(stop_token_ids=[5], ignore_eos=True) == {5}
 
 
+def test_repr_shows_state_but_no_content():
+    keys = [ExtraKey(ExtraKeyKind.CACHE_SALT, "secret")]
+    request = make_request([4711, 4712], hasher=BlockHasher(4, ROOT), extra_keys=keys)
+    text = repr(request)
+    assert "request_id='r'" in text
+    assert "num_computed_tokens=0" in text
+    assert "4711" not in text
+    assert "secret" not in text
+
+
 def test_finish_records_reason():
     request = make_request([1])
     request.finish(FinishReason.STOP, "END")

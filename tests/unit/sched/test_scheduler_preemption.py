@@ -53,12 +53,14 @@ def test_a_resumed_request_finds_prompt_and_output():
 
 
 def test_a_step_that_preempts_admits_nobody():
-    h = Harness(num_blocks=10, block_size=16)
-    h.add("0", prompt(80))
-    h.add("1", prompt(80, start=1))
+    """Not even a request that goes before the victim and for which there is room now."""
+    h = Harness(num_blocks=10, block_size=16, scheduling_policy="priority")
+    h.add("0", prompt(80), priority=1)
+    h.add("1", prompt(80, start=1), priority=2)
     h.step()
-    h.add("small", [1])
+    h.add("small", [1], priority=0)
     assert [s.request_id for s in h.step().scheduled] == ["0"]
+    assert [s.request_id for s in h.step().scheduled] == ["0", "small"]
 
 
 def test_the_higher_priority_value_gives_way():

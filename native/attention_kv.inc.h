@@ -1,0 +1,111 @@
+// Where the tiles of a sequence lie in the paged cache, and copies of those that cannot be used in place.
+#pragma once
+
+#include "attention_tile.inc.h"
+
+namespace octavo::OCTAVO_ISA {
+namespace {
+
+// One layer of the cache, seen through one block table.
+struct SequenceKv {
+  const KvView& kv;
+  int layer;
+  const int32_t* block_table;
+};
+
+// Memory for one tile in float32.
+struct TileCopy {
+  float* keys;    // [kTileColumns][head_dim][16]
+  float* values;  // [kTileTokens][head_dim rounded up to 16]
+};
+
+// A tile of one K/V head, and the tokens of it that any row of the item sees.
+struct TileAddress {
+  int kv_head;
+  int first_token;
+  VisibleRange visible;  // within the tile
+};
+
+// The blocks before and after the visible tokens may not exist, so their addresses are not looked up; those
+// entries repeat an existing one, for the sake of the prefetch.
+template <class Element>
+TileView<Element> find_tile(const SequenceKv& sequence, const TileAddress& address) {
+  const KvView& kv = sequence.kv;
+  const int first = address.visible.begin / 8, last = (address.visible.end - 1) / 8;
+  const int first_token = address.first_token + first * 8;
+  int entry = first_token / kv.block_size, offset = first_token % kv.block_size;
+  const auto head_of = [&](int table_entry) {
+    return reinterpret_cast<const Element*>(kv.base) +
+           kv.head_offset(sequence.layer, sequence.block_table[table_entry], address.kv_head);
+  };
+  const Element* head = head_of(entry);
+  TileView<Element> view;
+  for (int granule = 0; granule < kTileGranules; ++granule) {
+    view.values[granule] = head + kv.half_elements() + int64_t{offset} * kv.head_dim;
+    view.keys[granule / 2] = head + kv.key_offset(offset - offset % kv.tile, 0);
+    if (granule < first || granule >= last) continue;
+    offset += 8;
+    if (offset == kv.block_size) {
+      offset = 0;
+      head = head_of(++entry);
+    }
+  }
+  return view;
+}
+
+// Tiles of 16 tokens and whole vectors of values can be used where they lie.
+OCTAVO_INLINE bool must_copy_tiles(const KvView& kv) { return kv.tile != kLanes || kv.head_dim % kLanes != 0; }
+
+// [head_dim][16] as it is.
+template <class Element>
+void copy_key_column(const Element* keys, int head_dim, float* to) {
+  for (int i = 0; i < head_dim * kLanes; i += kLanes) store16(to + i, load_kv(keys + i));
+}
+
+// [head_dim][8] into one half of [head_dim][16]; 16 elements of the source are two of the head, 8 tokens each.
+template <class Element>
+void copy_key_granule(const Element* keys, int head_dim, float* to) {
+  alignas(64) float pair[kLanes];
+  for (int d = 0; d < head_dim; d += 2) {
+    store16(pair, load_kv(keys + d * 8));  // head_dim is even
+    __builtin_memcpy(to + d * kLanes, pair, 8 * sizeof(float));
+    __builtin_memcpy(to + (d + 1) * kLanes, pair + 8, 8 * sizeof(float));
+  }
+}
+
+// 8 tokens, row by row; what a row lacks of whole vectors is filled up with zeros.
+template <class Element>
+void copy_values(const Element* values, int head_dim, float* to, int stride) {
+  const int whole = head_dim / kLanes * kLanes;
+  for (int token = 0; token < 8; ++token, values += head_dim, to += stride) {
+    for (int d = 0; d < whole; d += kLanes) store16(to + d, load_kv(values + d));
+    if (whole == head_dim) continue;
+    alignas(64) Element tail[kLanes] = {};
+    __builtin_memcpy(tail, values + whole, static_cast<size_t>(head_dim - whole) * sizeof(Element));
+    store16(to + whole, load_kv(tail));
+  }
+}
+
+// Widens what holds visible tokens into [head_dim][16] keys and [64][stride] values.
+template <class Element>
+TileView<float> copy_tile(const KvView& kv, const TileView<Element>& tile, VisibleRange visible, const TileCopy& to) {
+  const int stride = round_up_to_lanes(kv.head_dim);
+  TileView<float> copy;
+  for (int granule = 0; granule < kTileGranules; ++granule) {
+    float* keys = to.keys + granule / 2 * kv.head_dim * kLanes;
+    float* values = to.values + granule * 8 * stride;
+    copy.keys[granule / 2] = keys;
+    copy.values[granule] = values;
+    if (granule < visible.begin / 8 || granule > (visible.end - 1) / 8) continue;
+    copy_values(tile.values[granule], kv.head_dim, values, stride);
+    if (kv.tile == 8) {
+      copy_key_granule(tile.values[granule] - kv.half_elements(), kv.head_dim, keys + granule % 2 * 8);
+    } else if (granule % 2 == 0 || granule == visible.begin / 8) {
+      copy_key_column(tile.keys[granule / 2], kv.head_dim, keys);
+    }
+  }
+  return copy;
+}
+
+}  // namespace
+}  // namespace octavo::OCTAVO_ISA

@@ -1,0 +1,325 @@
+"""A request's tokens and log-probabilities are the same bits whatever else happens.
+
+Everything here compares floats with ``==``: one flipped bit fails. Native kernels only, because numpy's
+matrix products depend on the number of rows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from octavo.build import Built, build
+from octavo.config import EngineConfig
+from octavo.outputs import CompletionOutput, Logprobs, RequestOutput
+from octavo.sampling_params import SamplingParams
+
+TEXTS = (
+    "The library at the corner of the street opens at nine. Every morning the same three people wait in "
+    "front of the door: a student with a red bag, an old man who reads the newspaper, and a woman who",
+    "Once upon a time there was a printer who folded every sheet exactly four times, because he believed",
+    "Question: What is the capital of France?\nAnswer:",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
+    "In the beginning",
+    "The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick",
+    "Ingredients: flour, butter, sugar, eggs, a pinch of salt. First",
+    "1, 2, 3, 5, 8, 13,",
+)
+GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True, logprobs=5)
+SAMPLED = SamplingParams(
+    temperature=0.9,
+    top_p=0.95,
+    top_k=50,
+    seed=1234,
+    max_tokens=8,
+    ignore_eos=True,
+    logprobs=5,
+    frequency_penalty=0.3,
+    repetition_penalty=1.1,
+)
+
+
+class Bits(NamedTuple):
+    """What must not change, bit for bit."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[tuple[tuple[int, float, int | None], ...], ...]
+
+
+def bits_of(choice: CompletionOutput) -> Bits:
+    """Refuses what would make a comparison empty: no tokens, no log-probabilities, an error."""
+    assert choice.error is None
+    assert choice.token_ids
+    assert choice.logprobs
+    return Bits(tuple(choice.token_ids), _entries(choice.logprobs))
+
+
+def prompt_bits_of(output: RequestOutput) -> tuple[object, ...]:
+    """One entry per prompt token but the first."""
+    assert output.prompt_logprobs is not None
+    assert len(output.prompt_logprobs) == len(output.prompt_token_ids) > 1
+    assert output.prompt_logprobs[0] is None
+    return _entries([entry for entry in output.prompt_logprobs if entry is not None])
+
+
+def _entries(logprobs: Sequence[Logprobs]) -> tuple[tuple[tuple[int, float, int | None], ...], ...]:
+    return tuple(tuple((token, lp.logprob, lp.rank) for token, lp in entry.items()) for entry in logprobs)
+
+
+class Session:
+    """One engine and short ways to run requests on it."""
+
+    def __init__(self, built: Built) -> None:
+        self.built = built
+        self._count = 0
+
+    def add(self, text: str, params: SamplingParams) -> str:
+        self._count += 1
+        name = f"request-{self._count}"
+        token_ids = self.built.model.tokenizer.encode(text)
+        self.built.engine.add_request(name, token_ids, params)
+        return name
+
+    def finish(self, after_step: Callable[[int], None] = lambda step: None) -> dict[str, RequestOutput]:
+        outputs: dict[str, RequestOutput] = {}
+        step = 0
+        while self.built.engine.has_unfinished_requests:
+            outputs.update((output.request_id, output) for output in self.built.engine.step())
+            step += 1
+            after_step(step)
+        assert self.built.kv.num_free_blocks == self.built.kv.num_blocks
+        return outputs
+
+    def run(self, text: str, params: SamplingParams) -> RequestOutput:
+        name = self.add(text, params)
+        return self.finish()[name]
+
+    def bits(self, text: str, params: SamplingParams) -> Bits:
+        return bits_of(self.run(text, params).outputs[0])
+
+
+SessionFactory = Callable[..., Session]
+
+
+@pytest.fixture(scope="module", params=["tiny", pytest.param("default", marks=pytest.mark.model)])
+def model_path(request: pytest.FixtureRequest, tiny_llama: Callable[..., Path]) -> Path:
+    """A random model that is everywhere, in the real one's quantisation, and the real one."""
+    if request.param == "tiny":
+        return tiny_llama(quantization="Q4_1", embedding_quantization="Q8_0")
+    return request.getfixturevalue("default_model_path")
+
+
+@pytest.fixture
+def tight_num_blocks(model_path: Path, tiny_llama: Callable[..., Path]) -> int:
+    """Blocks of 16 that hold the longest of `TEXTS` and its output, and not all of them at once."""
+    is_tiny = model_path.parent == tiny_llama().parent
+    return 18 if is_tiny else 9
+
+
+@pytest.fixture
+def session(model_path: Path) -> Iterator[SessionFactory]:
+    opened: list[Session] = []
+
+    def make(**options: object) -> Session:
+        defaults = {"model": str(model_path), "kernels": "native", "num_threads": 2}
+        sizes = {"max_model_len": 512, "kv_cache_memory": "64MiB"}
+        opened.append(Session(build(EngineConfig.from_options({**defaults, **sizes, **options}))))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.built.engine.close()
+
+
+@pytest.fixture(scope="module")
+def alone(model_path: Path) -> Iterator[dict[tuple[int, str], Bits]]:
+    """What each prompt gives on an engine that has seen nothing else, computed alone and in one piece."""
+    options = {"model": str(model_path), "kernels": "native", "num_threads": 2, "max_model_len": 512}
+    built = build(EngineConfig.from_options({**options, "kv_cache_memory": "64MiB"}))
+    session = Session(built)
+    result = {}
+    for i, text in enumerate(TEXTS):
+        for name, params in (("greedy", GREEDY), ("sampled", SAMPLED)):
+            built.engine.reset_prefix_cache()
+            result[i, name] = session.bits(text, params)
+    yield result
+    built.engine.close()
+
+
+PARAMS = pytest.mark.parametrize(("name", "params"), [("greedy", GREEDY), ("sampled", SAMPLED)])
+
+
+def test_the_baseline_says_something(alone):
+    for name in ("greedy", "sampled"):
+        assert len({alone[i, name] for i in range(len(TEXTS))}) == len(TEXTS)
+    assert sum(alone[i, "greedy"] != alone[i, "sampled"] for i in range(len(TEXTS))) > len(TEXTS) // 2
+    assert all(len(bits.token_ids) == GREEDY.max_tokens for bits in alone.values())
+
+
+@PARAMS
+def test_cold_and_warm_cache(session, alone, name, params):
+    s = session()
+    for i, text in enumerate(TEXTS[:4]):
+        cold = s.run(text, params)
+        before = s.built.engine.core.scheduler.stats.prefix_cache.num_hit_tokens
+        warm = s.run(text, params)
+        assert bits_of(cold.outputs[0]) == bits_of(warm.outputs[0]) == alone[i, name]
+        full_blocks = (len(warm.prompt_token_ids) - 1) // 16
+        assert warm.num_cached_tokens == full_blocks * 16
+        after = s.built.engine.core.scheduler.stats.prefix_cache.num_hit_tokens
+        assert after - before == full_blocks * 16
+
+
+@PARAMS
+def test_alone_and_in_a_batch_of_eight(session, alone, name, params):
+    s = session()
+    names = [s.add(text, params) for text in TEXTS]
+    outputs = s.finish()
+    for i, request in enumerate(names):
+        assert bits_of(outputs[request].outputs[0]) == alone[i, name]
+
+
+@PARAMS
+@pytest.mark.parametrize("budget", [1, 7, 16, 64])
+def test_any_chunking(session, alone, budget, name, params):
+    s = session(max_num_batched_tokens=budget, max_num_seqs=8)
+    assert s.bits(TEXTS[0], params) == alone[0, name]
+    names = [s.add(text, params) for text in TEXTS[1:4]]
+    outputs = s.finish()
+    for i, request in enumerate(names, start=1):
+        assert bits_of(outputs[request].outputs[0]) == alone[i, name]
+
+
+@PARAMS
+@pytest.mark.parametrize("block_size", [8, 16, 32])
+def test_any_block_size(session, alone, block_size, name, params):
+    s = session(block_size=block_size)
+    for _ in range(2):  # the second time from the cache
+        assert s.bits(TEXTS[0], params) == alone[0, name]
+
+
+@PARAMS
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_any_number_of_threads(session, alone, num_threads, name, params):
+    s = session(num_threads=num_threads)
+    names = [s.add(text, params) for text in TEXTS[:3]]
+    outputs = s.finish()
+    for i, request in enumerate(names):
+        assert bits_of(outputs[request].outputs[0]) == alone[i, name]
+
+
+@PARAMS
+def test_any_physical_placement(session, alone, name, params):
+    s = session()
+    shuffle_free_blocks(s)
+    name_of = s.add(TEXTS[0], params)
+    s.built.engine.step()
+    table = s.built.kv.block_ids(name_of)
+    assert table != sorted(table)
+    assert bits_of(s.finish()[name_of].outputs[0]) == alone[0, name]
+
+
+def shuffle_free_blocks(session: Session) -> None:
+    """Run crossing requests and end them out of order, so that the free queue is in no order at all."""
+    engine = session.built.engine
+    names = [session.add(f"{i} {TEXTS[i % 8]}", GREEDY) for i in range(24)]
+    for step in range(6):
+        engine.step()
+        for request in names[step % 3 :: 3][step::2]:
+            engine.abort(request)
+    session.finish()
+    assert engine.reset_prefix_cache()
+
+
+@PARAMS
+def test_preempted_and_resumed(session, alone, tight_num_blocks, name, params):
+    s = session(num_blocks=tight_num_blocks, max_model_len=16 * tight_num_blocks, watermark=0.0)
+    names = [s.add(text, params) for text in TEXTS]
+    outputs = s.finish()
+    assert s.built.engine.core.scheduler.stats.num_preemptions > 0
+    for i, request in enumerate(names):
+        assert bits_of(outputs[request].outputs[0]) == alone[i, name]
+
+
+@PARAMS
+@pytest.mark.parametrize("every", [1, 3])
+def test_preempted_over_and_over(session, alone, every, name, params):
+    s = session(enable_prefix_caching=every == 3)
+    request = s.add(TEXTS[0], params)
+
+    def preempt(step):
+        if step % every == 0:
+            s.built.engine.core.scheduler.preempt_all()
+
+    output = s.finish(preempt)[request]
+    assert s.built.engine.core.scheduler.stats.num_preemptions >= 2
+    assert bits_of(output.outputs[0]) == alone[0, name]
+
+
+def test_n_choices_equal_single_requests(session):
+    """Choice 0 is the request alone with that seed; each other one is the same in any company."""
+    params = {"temperature": 1.0, "seed": 77, "max_tokens": 8, "ignore_eos": True, "logprobs": 3}
+    s = session()
+    four = [bits_of(choice) for choice in s.run(TEXTS[1], SamplingParams(n=4, **params)).outputs]
+    assert len(set(four)) == 4
+    assert s.bits(TEXTS[1], SamplingParams(**params)) == four[0]
+    crowded = session(max_num_batched_tokens=16, max_num_seqs=4, block_size=8)
+    crowded.add(TEXTS[0], GREEDY)
+    request = crowded.add(TEXTS[1], SamplingParams(n=4, **params))
+    crowded.add(TEXTS[5], SAMPLED)
+    output = crowded.finish()[request]
+    assert [bits_of(choice) for choice in output.outputs] == four
+    two = s.run(TEXTS[1], SamplingParams(n=2, **params))
+    assert [bits_of(choice) for choice in two.outputs] == four[:2]
+
+
+@pytest.mark.parametrize("budget", [1, 7, 16, 64])
+def test_prompt_logprobs_under_any_chunking(session, budget):
+    params = SamplingParams(temperature=0.0, max_tokens=2, logprobs=0, prompt_logprobs=3)
+    whole = session().run(TEXTS[0], params)
+    s = session(max_num_batched_tokens=budget, max_num_seqs=4)
+    chunked = s.add(TEXTS[0], params)
+    s.add(TEXTS[1], GREEDY)
+    output = s.finish()[chunked]
+    assert prompt_bits_of(output) == prompt_bits_of(whole)
+    assert bits_of(output.outputs[0]) == bits_of(whole.outputs[0])
+    assert prompt_bits_of(s.run(TEXTS[0], params)) == prompt_bits_of(whole)
+
+
+@PARAMS
+def test_a_neighbour_aborted_mid_step(session, alone, name, params):
+    s = session()
+    neighbours = [s.add(text, SAMPLED) for text in TEXTS[3:6]]
+    request = s.add(TEXTS[0], params)
+
+    def abort(step):
+        if step in (1, 4, 5):
+            s.built.engine.abort(neighbours.pop())
+
+    assert bits_of(s.finish(abort)[request].outputs[0]) == alone[0, name]
+    assert neighbours == []
+
+
+def test_a_prefix_shared_with_requests_of_the_same_step(session, alone):
+    s = session()
+    names = [s.add(TEXTS[0], GREEDY) for _ in range(4)]
+    outputs = s.finish()
+    assert {bits_of(outputs[request].outputs[0]) for request in names} == {alone[0, "greedy"]}
+    assert sum(outputs[request].num_cached_tokens > 0 for request in names) == 3
+
+
+@PARAMS
+@pytest.mark.parametrize("kv_dtype", ["float16", "float32"])
+def test_either_kv_dtype(session, alone, kv_dtype, name, params):
+    """Each has bits of its own, and keeps them in a crowd, in chunks and from the cache."""
+    first = session(kv_dtype=kv_dtype)
+    bits = first.bits(TEXTS[0], params)
+    assert (bits == alone[0, name]) == (kv_dtype == "float16")
+    second = session(
+        kv_dtype=kv_dtype, max_num_batched_tokens=16, max_num_seqs=8, block_size=8, num_threads=1
+    )
+    for _ in range(2):
+        second.add(TEXTS[2], SAMPLED)
+        request = second.add(TEXTS[0], params)
+        assert bits_of(second.finish()[request].outputs[0]) == bits

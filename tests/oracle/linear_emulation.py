@@ -1,0 +1,179 @@
+"""linear as docs/adr/0001-arithmetic.md writes it: float32 numpy, one operation after the other, bit for bit.
+
+Nothing is shared with the native code or with the reference: the block formats are decoded here once more.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from octavo.kernels.weight import Quantization, Weight
+
+f32 = np.float32
+
+
+class IntegerWeight(NamedTuple):
+    """Element (n, k) is ``scales[n, k // 16] * quants[n, k] + minima[n, k // 32]``."""
+
+    quants: np.ndarray
+    scales: np.ndarray
+    minima: np.ndarray | None
+
+
+def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a · b + c of float32 arrays, rounded once.
+
+    The product is exact in float64. The sum is rounded to odd there, which a second rounding cannot spoil.
+    """
+    product = a.astype(np.float64) * b.astype(np.float64)
+    c = np.broadcast_to(c, product.shape).astype(np.float64)
+    total = product + c
+    high = total - product
+    error = (product - (total - high)) + (c - high)
+    bits = total.view(np.int64)
+    inexact_and_even = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
+    towards_error = np.where((error > 0) == (total > 0), 1, -1)
+    return (bits + np.where(inexact_and_even, towards_error, 0)).view(np.float64).astype(f32)
+
+
+def linear(x: np.ndarray, weight: Weight) -> np.ndarray:
+    """Rows ``x`` [num_tokens, columns] times the weight: [num_tokens, rows of the weight], float32."""
+    with np.errstate(all="ignore"):
+        if weight.quantization in (Quantization.F32, Quantization.F16, Quantization.BF16):
+            return _float_linear(x, _widen(weight))
+        return _integer_linear(x, decode(weight))
+
+
+def _float_linear(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    acc = np.zeros((len(x), len(weight)), f32)
+    for k in range(x.shape[1]):
+        acc = fma(x[:, k, None], weight[None, :, k], acc)
+    return acc
+
+
+def _integer_linear(x: np.ndarray, weight: IntegerWeight) -> np.ndarray:
+    groups = x.reshape(len(x), -1, 16)
+    largest = np.abs(groups).max(axis=2)
+    inverse = np.where(largest == 0, f32(0), f32(127) / largest)
+    quants = np.nan_to_num(np.clip(np.rint(groups * inverse[:, :, None]), -127, 127)).astype(np.int64)
+    d = largest / f32(127)
+    sums = quants.sum(axis=2).astype(f32)
+    acc = np.zeros((len(x), len(weight.quants)), f32)
+    for g in range(x.shape[1] // 32):
+        halves = []
+        for half in (2 * g, 2 * g + 1):
+            exact = quants[:, half] @ weight.quants[:, 16 * half : 16 * half + 16].T
+            halves.append(exact.astype(f32))
+        d0, d1 = d[:, 2 * g, None], d[:, 2 * g + 1, None]
+        s0, s1 = weight.scales[None, :, 2 * g], weight.scales[None, :, 2 * g + 1]
+        if np.array_equal(s0, s1, equal_nan=True):
+            acc = fma(fma(halves[1], d1, halves[0] * d0), s0, acc)
+        else:  # Q6_K: a scale for each half
+            acc = fma(halves[0] * d0, s0, acc)
+            acc = fma(halves[1] * d1, s1, acc)
+        if weight.minima is not None:
+            factor = fma(d1, sums[:, 2 * g + 1, None], d0 * sums[:, 2 * g, None])
+            acc = fma(np.broadcast_to(weight.minima[None, :, g], acc.shape), factor, acc)
+    return acc
+
+
+def _widen(weight: Weight) -> np.ndarray:
+    if weight.quantization is Quantization.BF16:
+        bits = weight.raw.view("<u2").astype(np.uint32) << 16
+        return bits.view(f32).reshape(weight.shape)
+    dtype = "<f4" if weight.quantization is Quantization.F32 else "<f2"
+    return weight.raw.view(dtype).astype(f32).reshape(weight.shape)
+
+
+def decode(weight: Weight) -> IntegerWeight:
+    """The integers, scales and minima of a weight in one of the block formats."""
+    rows, columns = weight.shape
+    decoder = _DECODERS[weight.quantization]
+    blocks = weight.raw.reshape(rows, -1)
+    blocks = blocks.reshape(rows, columns // decoder.elements, -1)
+    quants, scales, minima = decoder.decode(blocks)
+    return IntegerWeight(
+        quants.reshape(rows, columns).astype(np.int64),
+        np.repeat(scales.reshape(rows, -1), columns // 16 // (scales.size // rows), axis=1),
+        None if minima is None else minima.reshape(rows, -1),
+    )
+
+
+def _half(blocks: np.ndarray, offset: int) -> np.ndarray:
+    return np.ascontiguousarray(blocks[..., offset : offset + 2]).view("<f2").astype(f32)
+
+
+def _nibbles(packed: np.ndarray) -> np.ndarray:
+    return np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.int64)
+
+
+def _fifth_bits(packed: np.ndarray) -> np.ndarray:
+    return np.unpackbits(packed, axis=-1, bitorder="little").astype(np.int64) << 4
+
+
+def _q4_0(b: np.ndarray) -> tuple:
+    return _nibbles(b[..., 2:]), _half(b, 0), f32(-8) * _half(b, 0)
+
+
+def _q4_1(b: np.ndarray) -> tuple:
+    return _nibbles(b[..., 4:]), _half(b, 0), _half(b, 2)
+
+
+def _q5_0(b: np.ndarray) -> tuple:
+    return (_nibbles(b[..., 6:]) | _fifth_bits(b[..., 2:6])) - 16, _half(b, 0), None
+
+
+def _q5_1(b: np.ndarray) -> tuple:
+    return _nibbles(b[..., 8:]) | _fifth_bits(b[..., 4:8]), _half(b, 0), _half(b, 2)
+
+
+def _q8_0(b: np.ndarray) -> tuple:
+    return b[..., 2:].view(np.int8), _half(b, 0), None
+
+
+def _k_scales(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    p = b[..., 4:16].astype(np.int64)
+    low, middle, high = p[..., :4], p[..., 4:8], p[..., 8:]
+    scales = np.concatenate([low & 63, high & 15 | low >> 6 << 4], axis=-1)
+    minima = np.concatenate([middle & 63, high >> 4 | middle >> 6 << 4], axis=-1)
+    return _half(b, 0) * scales.astype(f32), -(_half(b, 2) * minima.astype(f32))
+
+
+def _k_nibbles(packed: np.ndarray) -> np.ndarray:
+    pairs = packed.reshape(*packed.shape[:-1], 4, 32)
+    return _nibbles(pairs).reshape(*packed.shape[:-1], 256)
+
+
+def _q4_k(b: np.ndarray) -> tuple:
+    return _k_nibbles(b[..., 16:]), *_k_scales(b)
+
+
+def _q5_k(b: np.ndarray) -> tuple:
+    high = np.stack([b[..., 16:48] >> bit & 1 for bit in range(8)], axis=-2).astype(np.int64) << 4
+    return _k_nibbles(b[..., 48:]) | high.reshape(*b.shape[:-1], 256), *_k_scales(b)
+
+
+def _q6_k(b: np.ndarray) -> tuple:
+    low = b[..., :128].reshape(*b.shape[:-1], 2, 64).astype(np.int64)
+    high = b[..., 128:192].reshape(*b.shape[:-1], 2, 32).astype(np.int64)
+    nibbles = np.concatenate([low & 15, low >> 4], axis=-1)
+    twos = np.concatenate([high >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1)
+    quants = (nibbles | twos << 4) - 32
+    return quants, _half(b, 208) * b[..., 192:208].view(np.int8).astype(f32), None
+
+
+class _Decoder(NamedTuple):
+    elements: int
+    decode: object
+
+
+_DECODERS = {
+    Quantization.Q4_0: _Decoder(32, _q4_0),
+    Quantization.Q4_1: _Decoder(32, _q4_1),
+    Quantization.Q5_0: _Decoder(32, _q5_0),
+    Quantization.Q5_1: _Decoder(32, _q5_1),
+    Quantization.Q8_0: _Decoder(32, _q8_0),
+    Quantization.Q4_K: _Decoder(256, _q4_k),
+    Quantization.Q5_K: _Decoder(256, _q5_k),
+    Quantization.Q6_K: _Decoder(256, _q6_k),
+}

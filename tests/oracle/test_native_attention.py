@@ -1,0 +1,349 @@
+"""Native paged attention: near the reference, and the same bits whatever surrounds a row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from harness.check import check_op, run_op
+from harness.op_cases import HeadShape, OpCase, attention_case
+from harness.steps import Part, blocks_needed, make_step, random_parts, shuffled_block_tables
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.kernels.native import NativeInterpreter
+from octavo.kernels.program import Program
+from octavo.kernels.reference_exp import exp_float32
+from octavo.kernels.select import available_isas
+from octavo.kv.spec import KVCacheSpec
+
+ISAS = available_isas()
+F32 = np.float32
+
+head_shapes = st.builds(
+    lambda num_kv_heads, group_size, head_dim: HeadShape(
+        num_heads=num_kv_heads * group_size, num_kv_heads=num_kv_heads, head_dim=head_dim
+    ),
+    st.integers(1, 3),
+    st.sampled_from([1, 2, 3, 4, 7, 8]),
+    st.sampled_from([8, 16, 24, 64, 80, 96, 128, 256]),
+)
+block_sizes = st.sampled_from([8, 16, 24, 32, 64])
+kv_dtypes = st.sampled_from(["float16", "float32"])
+windows = st.none() | st.sampled_from([1, 5, 63, 64, 65, 100, 300])
+soft_caps = st.none() | st.sampled_from([3.0, 50.0])
+
+DEFAULT_HEADS = HeadShape(num_heads=6, num_kv_heads=2, head_dim=32)
+
+
+def native(*args, isa=ISAS[0], num_threads=2):
+    return NativeInterpreter(*args, max_num_tokens=2048, max_logit_rows=0, isa=isa, num_threads=num_threads)
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A request's whole sequence: what it asks, and what its cache holds."""
+
+    queries: np.ndarray  # [num_tokens, num_heads * head_dim]
+    kv: np.ndarray  # [2, num_tokens, num_kv_heads, head_dim]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What must not change a bit (and the op's own parameters, which do)."""
+
+    block_size: int = 16
+    isa: str = ISAS[0]
+    num_threads: int = 2
+    shuffle_seed: int = 0
+    kv_dtype: str = "float16"
+    window: int | None = None
+    soft_cap: float | None = None
+
+
+def conversation(seed: int, num_tokens: int, heads: HeadShape = DEFAULT_HEADS) -> Conversation:
+    rng = np.random.default_rng(seed)
+    queries = 3 * rng.normal(0, 1, (num_tokens, heads.num_heads * heads.head_dim))
+    kv = rng.normal(0, 1, (2, num_tokens, heads.num_kv_heads, heads.head_dim))
+    return Conversation(queries.astype(np.float32), kv.astype(np.float16))
+
+
+def attend(
+    conversations: Sequence[Conversation],
+    parts: Sequence[Part],
+    setting: Setting,
+    heads: HeadShape = DEFAULT_HEADS,
+) -> list[np.ndarray]:
+    """Output rows of each part; every slot that no request owns is NaN."""
+    program = Program()
+    queries = program.input(heads.num_heads * heads.head_dim)
+    output = program.paged_attention(
+        queries,
+        layer=1,
+        num_kv_heads=heads.num_kv_heads,
+        head_dim=heads.head_dim,
+        scale=heads.head_dim**-0.5,
+        window=setting.window,
+        soft_cap=setting.soft_cap,
+    )
+    num_blocks = blocks_needed(parts, setting.block_size) + 2
+    tables = shuffled_block_tables(
+        np.random.default_rng(setting.shuffle_seed),
+        [part.seq_len for part in parts],
+        block_size=setting.block_size,
+        num_blocks=num_blocks,
+    )
+    case = OpCase(
+        op="attention",
+        program=program,
+        step=make_step(parts, tables, logit_rows=()),
+        inputs=[(queries, _rows_of(conversations, parts))],
+        output=output,
+        kv_spec=KVCacheSpec(
+            block_size=setting.block_size,
+            num_layers=2,
+            num_kv_heads=heads.num_kv_heads,
+            head_dim=heads.head_dim,
+            dtype=setting.kv_dtype,
+        ),
+        num_blocks=num_blocks,
+        kv_blocks=_blocks_of(conversations, parts, tables, setting.block_size, num_blocks),
+    )
+    make = partial(native, isa=setting.isa, num_threads=setting.num_threads)
+    rows = run_op(make, case).rows
+    return np.split(rows, case.step.query_start_loc[1:-1])
+
+
+def _rows_of(conversations, parts):
+    return np.concatenate(
+        [
+            talk.queries[part.num_computed_tokens : part.seq_len]
+            for talk, part in zip(conversations, parts, strict=True)
+        ]
+    )
+
+
+def _blocks_of(conversations, parts, tables, block_size, num_blocks):
+    num_kv_heads, head_dim = conversations[0].kv.shape[2:]
+    blocks = np.full((2, num_blocks, 2, block_size, num_kv_heads, head_dim), np.nan, np.float16)
+    for talk, part, table in zip(conversations, parts, tables, strict=True):
+        positions = np.arange(part.seq_len)
+        block_ids, offsets = table[positions // block_size], positions % block_size
+        blocks[1, block_ids, :, offsets] = talk.kv[:, : part.seq_len].swapaxes(0, 1)
+    return blocks
+
+
+def assert_same_bits(got: np.ndarray, want: np.ndarray) -> None:
+    np.testing.assert_array_equal(got.view(np.int32), want.view(np.int32))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 2**32),
+    heads=head_shapes,
+    block_size=block_sizes,
+    kv_dtype=kv_dtypes,
+    window=windows,
+    soft_cap=soft_caps,
+)
+def test_near_the_reference(isa, seed, heads, block_size, kv_dtype, window, soft_cap):
+    rng = np.random.default_rng(seed)
+    case = attention_case(
+        rng,
+        parts=random_parts(rng, num_requests=3, max_seq_len=90),
+        heads=heads,
+        block_size=block_size,
+        kv_dtype=kv_dtype,
+        window=window,
+        soft_cap=soft_cap,
+    )
+    check_op(partial(native, isa=isa), case)
+
+
+@pytest.mark.parametrize("seq_len", [63, 64, 65, 255, 256, 257, 511, 512, 513, 700])
+@pytest.mark.parametrize("window", [None, 130])
+def test_near_the_reference_at_the_borders_of_tiles_and_partitions(seq_len, window):
+    heads = HeadShape(num_heads=4, num_kv_heads=2, head_dim=16)
+    parts = [Part(seq_len - 1, 1), Part(seq_len - 3, 3), Part(0, seq_len)]
+    case = attention_case(np.random.default_rng(seq_len), parts=parts, heads=heads, window=window)
+    check_op(native, case)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 2**32), heads=head_shapes, block_size=block_sizes, window=windows, soft_cap=soft_caps
+)
+def test_every_instruction_set_gives_the_same_bits(seed, heads, block_size, window, soft_cap):
+    rng = np.random.default_rng(seed)
+    parts = random_parts(rng, num_requests=2, max_seq_len=40)
+    talks = [conversation(seed + i, part.seq_len, heads) for i, part in enumerate(parts)]
+    setting = Setting(block_size=block_size, window=window, soft_cap=soft_cap)
+    want = attend(talks, parts, replace(setting, isa="generic"), heads)
+    for isa in ISAS:
+        for got, expected in zip(attend(talks, parts, replace(setting, isa=isa), heads), want, strict=True):
+            assert_same_bits(got, expected)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 2**32),
+    cuts=st.sets(st.integers(1, 699), max_size=6),
+    block_size=block_sizes,
+    num_threads=st.integers(1, 3),
+    window=windows,
+    kv_dtype=kv_dtypes,
+)
+def test_chunks_blocks_and_threads_change_no_bit(seed, cuts, block_size, num_threads, window, kv_dtype):
+    """One prefill of 700 tokens, against the same tokens in chunks of any size under another setting."""
+    talk = conversation(seed, 700)
+    [whole] = attend([talk], [Part(0, 700)], Setting(num_threads=1, window=window, kv_dtype=kv_dtype))
+    setting = Setting(
+        block_size=block_size, num_threads=num_threads, shuffle_seed=seed, window=window, kv_dtype=kv_dtype
+    )
+    borders = [0, *sorted(cuts), 700]
+    for start, end in pairwise(borders):
+        [chunk] = attend([talk], [Part(start, end - start)], setting)
+        assert_same_bits(chunk, whole[start:end])
+
+
+@pytest.mark.parametrize("window", [None, 100, 600])
+@pytest.mark.parametrize("heads", [DEFAULT_HEADS, HeadShape(num_heads=8, num_kv_heads=1, head_dim=64)])
+def test_a_decode_row_is_the_row_of_a_prefill(window, heads):
+    talk = conversation(1, 1100, heads)
+    [whole] = attend([talk], [Part(0, 1100)], Setting(window=window), heads)
+    for position in (0, 1, 15, 16, 63, 64, 255, 256, 300, 767, 768, 1030, 1099):
+        for num_threads in (1, 2, 3):  # more than one: the partitions of long sequences are split
+            setting = Setting(window=window, num_threads=num_threads, block_size=32)
+            [row] = attend([talk], [Part(position, 1)], setting, heads)
+            assert_same_bits(row, whole[position : position + 1])
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**32), num_threads=st.integers(1, 3), soft_cap=soft_caps)
+def test_neighbours_change_no_bit(seed, num_threads, soft_cap):
+    rng = np.random.default_rng(seed)
+    parts = random_parts(rng, num_requests=5, max_seq_len=300)
+    talks = [conversation(seed + i, part.seq_len) for i, part in enumerate(parts)]
+    together = attend(talks, parts, Setting(num_threads=num_threads, soft_cap=soft_cap))
+    for talk, part, rows in zip(talks, parts, together, strict=True):
+        [alone] = attend([talk], [part], Setting(num_threads=1, soft_cap=soft_cap, shuffle_seed=seed))
+        assert_same_bits(alone, rows)
+
+
+def test_a_request_of_nans_leaves_the_others_alone():
+    parts = [Part(299, 1), Part(120, 50), Part(700, 1)]
+    talks = [conversation(i, part.seq_len) for i, part in enumerate(parts)]
+    want = attend(talks, parts, Setting())
+    sick = replace(talks[1], kv=np.full_like(talks[1].kv, np.nan))
+    got = attend([talks[0], sick, talks[2]], parts, Setting())
+    assert_same_bits(got[0], want[0])
+    assert np.isnan(got[1]).all()
+    assert_same_bits(got[2], want[2])
+
+
+def test_a_nan_reaches_only_the_rows_that_see_it():
+    talk = conversation(0, 200)
+    sick = replace(talk, kv=talk.kv.copy())
+    sick.kv[:, 150] = np.nan
+    [want] = attend([talk], [Part(0, 200)], Setting(window=20))
+    [got] = attend([sick], [Part(0, 200)], Setting(window=20))
+    assert_same_bits(got[:150], want[:150])
+    assert np.isnan(got[150:170]).all()
+    assert_same_bits(got[170:], want[170:])
+
+
+def test_requests_without_rows_in_the_step_are_passed_over():
+    talks = [conversation(i, 40) for i in range(3)]
+    parts = [Part(39, 1), Part(40, 0), Part(0, 40)]
+    first, none, last = attend(talks, parts, Setting())
+    assert len(none) == 0
+    assert_same_bits(first, attend(talks[:1], parts[:1], Setting())[0])
+    assert_same_bits(last, attend(talks[2:], parts[2:], Setting())[0])
+
+
+def test_scores_far_beyond_exp_are_no_problem():
+    talk = conversation(0, 300)
+    [rows] = attend([replace(talk, queries=talk.queries * 1e4)], [Part(0, 300)], Setting())
+    assert np.isfinite(rows).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("window", "soft_cap"), [(None, None), (200, None), (330, 20.0)])
+def test_the_bits_are_those_of_the_frozen_arithmetic(isa, window, soft_cap):
+    """Operation by operation as docs/adr/0001-arithmetic.md has it, for rows at the borders."""
+    heads = HeadShape(num_heads=1, num_kv_heads=1, head_dim=16)
+    talk = conversation(2, 600, heads)
+    [rows] = attend([talk], [Part(0, 600)], Setting(isa=isa, window=window, soft_cap=soft_cap), heads)
+    keys, values = talk.kv[:, :, 0].astype(np.float32)
+    for position in (0, 17, 63, 64, 255, 256, 300, 511, 599):
+        first = 0 if window is None else max(0, position - window + 1)
+        want = _frozen_attention(
+            talk.queries[position] * F32(0.25), keys, values, (first, position + 1), soft_cap
+        )
+        assert_same_bits(rows[position], want)
+
+
+def _fma(a, b, c):
+    """The product is exact in float64; rounding the sum twice matters once in 2**29."""
+    return F32(np.float64(a) * np.float64(b) + np.float64(c))
+
+
+def _frozen_attention(query, keys, values, visible, soft_cap):
+    merged = None
+    for start in range(visible[0] // 256 * 256, visible[1], 256):
+        partial = _frozen_partition(query, keys, values, _clip(visible, start, 256), soft_cap)
+        merged = partial if merged is None else _frozen_merge(merged, partial)
+    _, total, output = merged
+    return output * (F32(1) / total)
+
+
+def _clip(visible, start, length):
+    return max(visible[0], start), min(visible[1], start + length)
+
+
+def _frozen_partition(query, keys, values, visible, soft_cap):
+    largest, total, output = F32(-np.inf), F32(0), np.zeros(len(query), F32)
+    for start in range(visible[0] // 64 * 64, visible[1], 64):
+        tokens = np.arange(*_clip(visible, start, 64))
+        scores = _frozen_scores(query, keys[tokens], soft_cap)
+        new_largest = max(largest, scores.max())
+        weights = exp_float32(scores - new_largest)
+        correction = F32(0) if largest == -np.inf else _exp(largest - new_largest)
+        total = _fma(total, correction, _frozen_sum(weights, tokens))
+        output *= correction
+        for weight, token in zip(weights, tokens, strict=True):
+            output = _fma(weight, values[token], output)
+        largest = new_largest
+    return largest, total, output
+
+
+def _frozen_scores(query, keys, soft_cap):
+    scores = np.zeros(len(keys), F32)
+    for element, column in zip(query, keys.T, strict=True):
+        scores = _fma(element, column, scores)
+    if soft_cap is None:
+        return scores
+    e = exp_float32(F32(2) * (scores / F32(soft_cap)))
+    return F32(soft_cap) * (F32(1) - F32(2) / (e + F32(1)))
+
+
+def _frozen_sum(weights, tokens):
+    lanes = np.zeros(16, F32)
+    for weight, token in zip(weights, tokens, strict=True):
+        lanes[token % 16] += weight
+    while len(lanes) > 1:
+        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+    return lanes[0]
+
+
+def _frozen_merge(merged, partial):
+    largest = max(merged[0], partial[0])
+    a, b = _exp(merged[0] - largest), _exp(partial[0] - largest)
+    return largest, _fma(merged[1], a, partial[1] * b), _fma(merged[2], a, partial[2] * b)
+
+
+def _exp(x):
+    return exp_float32(np.array([x], F32))[0]

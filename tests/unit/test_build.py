@@ -1,0 +1,88 @@
+"""The parts of an engine, put together; and what separates one cache from another."""
+
+import pytest
+
+from octavo.build import build, build_engine, hash_root
+from octavo.config import EngineConfig
+from octavo.errors import ConfigError, ModelLoadError
+from octavo.sampling_params import SamplingParams
+
+
+def config(path, **options):
+    return EngineConfig.from_options(
+        {"model": str(path), "kernels": "reference", "num_blocks": 40, **options}
+    )
+
+
+@pytest.fixture(scope="module")
+def path(tiny_llama):
+    return tiny_llama()
+
+
+def test_the_parts_fit_together(path):
+    built = build(config(path, block_size=8))
+    assert built.config.num_blocks == built.kv.num_blocks == built.engine.core.runner.num_blocks == 40
+    assert built.config.block_size == built.kv.block_size == 8
+    assert built.engine.tokenizer is built.model.tokenizer
+    assert built.config.model == str(path)
+    assert built.config.max_model_len == built.model.spec.context_length
+    built.engine.close()
+
+
+def test_an_engine_alone(path):
+    engine = build_engine(config(path))
+    engine.add_request("a", engine.tokenizer.encode("the cat"), SamplingParams(max_tokens=2))
+    while engine.has_unfinished_requests:
+        outputs = engine.step()
+    assert outputs[0].finished
+    engine.close()
+
+
+def test_without_prefix_caching_nothing_is_found(path):
+    engine = build_engine(config(path, enable_prefix_caching=False))
+    for name in "ab":
+        engine.add_request(name, list(range(40)), SamplingParams(max_tokens=1))
+        (output,) = engine.step()
+        assert (output.finished, output.num_cached_tokens) == (True, 0)
+    engine.close()
+
+
+def test_whatever_changes_k_and_v_changes_the_root(path, tiny_llama):
+    variants = [
+        config(path),
+        config(path, kv_dtype="float32"),
+        config(tiny_llama(seed=1)),
+        config(tiny_llama(metadata={"llama.rope.freq_base": 5000.0})),
+    ]
+    built = [build(variant) for variant in variants]
+    roots = [hash_root(each.config, each.model) for each in built]
+    assert len(set(roots)) == len(roots)
+    again = build(config(path, max_num_seqs=3, watermark=0.5))
+    assert hash_root(again.config, again.model) == roots[0]
+    for each in [*built, again]:
+        each.engine.close()
+
+
+def test_a_chat_template_from_a_file(path, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ messages[0].content }}!")
+    engine = build_engine(config(path, chat_template=str(template)))
+    assert engine.tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}]) == "Hi!"
+    engine.close()
+
+
+def test_what_was_resolved_is_logged_once(path, caplog):
+    with caplog.at_level("INFO", logger="octavo.build"):
+        build_engine(config(path)).close()
+    (record,) = caplog.records
+    assert "'num_blocks': 40" in record.getMessage()
+
+
+def test_a_missing_model_is_named():
+    with pytest.raises(ModelLoadError, match=r"nowhere\.gguf"):
+        build(config("nowhere.gguf"))
+
+
+def test_a_context_longer_than_the_model_is_refused(path):
+    with pytest.raises(ConfigError, match="the model was made for at most 512 tokens"):
+        build(config(path, max_model_len=4096))

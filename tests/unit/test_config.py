@@ -1,0 +1,165 @@
+"""Configuration: options by name, types, and a resolved form in which nothing is left open."""
+
+from dataclasses import asdict, fields
+
+import pytest
+
+from octavo.config import OPTION_NAMES, CacheConfig, EngineConfig, ResolvedConfig, SchedulerConfig
+from octavo.errors import ConfigError, KernelUnavailableError
+from octavo.resolve import MachineFacts, ModelFacts, kv_cache_spec, resolve
+
+MODEL = ModelFacts("model.gguf", "llama", 2048, 2, 2, 64)
+MACHINE = MachineFacts(2**28, 4, ("avx2", "generic"))
+
+
+def resolved(machine=MACHINE, **options):
+    return resolve(EngineConfig.from_options(options), MODEL, machine)
+
+
+def test_options_find_their_parts():
+    config = EngineConfig.from_options(
+        {"model": "x.gguf", "block_size": 32, "max_num_seqs": 3, "num_threads": 2}
+    )
+    assert (config.model.model, config.cache.block_size) == ("x.gguf", 32)
+    assert (config.scheduler.max_num_seqs, config.runner.num_threads) == (3, 2)
+    assert EngineConfig.from_options({}) == EngineConfig()
+
+
+def test_option_names_are_unique():
+    assert len(OPTION_NAMES) == len(set(OPTION_NAMES)) <= 45
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("blocksize", r"there is no option blocksize; did you mean block_size or"),
+        ("max_num_sequences", r"did you mean max_num_seqs"),
+        ("zzz", r"there is no option zzz; there are: model, max_model_len"),
+        ("dtype", r"there is no option dtype: weights keep .* leave it out"),
+        ("gpu_memory_utilization", r"kv_cache_memory or kv_cache_memory_share"),
+        ("tensor_parallel_size", r"num_threads sets its threads; leave it out"),
+        ("num_gpu_blocks_override", r"the option is num_blocks"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_way_out(name, message):
+    with pytest.raises(ConfigError, match=message):
+        EngineConfig.from_options({name: 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"block_size": "16"}, r"block_size must be of type int, got '16'"),
+        ({"block_size": 12}, r"block_size must be a positive multiple of 8, got 12"),
+        ({"block_size": True}, r"block_size must be of type int, got True"),
+        ({"max_model_len": 1.5}, r"max_model_len must be of type int or None, got 1\.5"),
+        ({"max_model_len": 1}, r"max_model_len must be at least 2"),
+        ({"enable_prefix_caching": 1}, r"enable_prefix_caching must be of type bool, got 1"),
+        ({"kv_dtype": "int8"}, r"kv_dtype must be one of float16, float32, got 'int8'"),
+        ({"kv_cache_memory": 512}, r"kv_cache_memory must be of type str or None, got 512"),
+        ({"kv_cache_memory_share": 0.99}, r"kv_cache_memory_share must be above 0 and at most 0\.95"),
+        ({"watermark": 1.0}, r"watermark must be at least 0 and below 1"),
+        ({"num_blocks": 0}, r"num_blocks must be at least 1, got 0"),
+        ({"max_num_seqs": 0}, r"max_num_seqs must be at least 1, got 0"),
+        ({"long_prefill_token_threshold": -1}, r"long_prefill_token_threshold must be at least 0"),
+        ({"num_threads": 0}, r"num_threads must be at least 1, got 0"),
+        ({"isa": "sse"}, r"isa must be one of auto, generic"),
+        ({"model": None}, r"model must be of type str, got None"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_one_line(options, message):
+    with pytest.raises(ConfigError, match=message):
+        EngineConfig.from_options(options)
+
+
+def test_a_whole_number_will_do_for_a_share():
+    assert CacheConfig(watermark=0).watermark == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"kernels": "reference"}, {"num_blocks": 64, "isa": "generic", "num_threads": 3}],
+)
+def test_nothing_is_left_open_after_resolve(options):
+    config = resolved(**options)
+    for part in (config, config.scheduler):
+        for field in fields(part):
+            assert getattr(part, field.name) not in (None, "auto"), field.name
+    assert asdict(config)["scheduler"]["max_num_seqs"] == 64
+
+
+def test_resolve_is_pure():
+    assert resolved() == resolved()
+    assert isinstance(resolved(), ResolvedConfig)
+
+
+def test_the_model_and_the_machine_fill_the_gaps():
+    config = resolved()
+    assert (config.max_model_len, config.num_threads, config.kernels, config.isa) == (
+        2048,
+        4,
+        "native",
+        "avx2",
+    )
+    assert config.kv_bytes_per_token == 2 * 2 * 2 * 64 * 2
+    assert config.num_blocks == 2**26 // (16 * 1024) - 1
+    assert config.kv_cache_bytes == 2**26
+    assert config.num_kv_tokens == config.num_blocks * 16
+    assert config.max_concurrency == pytest.approx(config.num_kv_tokens / 2048)
+    assert config.chat_template == "model"
+
+
+def test_what_was_chosen_stays():
+    config = resolved(
+        max_model_len=100,
+        num_threads=2,
+        isa="generic",
+        num_blocks=9,
+        chat_template="t.jinja",
+        kv_dtype="float32",
+    )
+    assert (config.max_model_len, config.num_threads, config.isa, config.num_blocks) == (100, 2, "generic", 9)
+    assert (config.chat_template, config.kv_dtype) == ("t.jinja", "float32")
+
+
+def test_the_scheduler_part_is_passed_on():
+    assert resolved(max_num_batched_tokens=99).scheduler == SchedulerConfig(max_num_batched_tokens=99)
+
+
+def test_longer_than_the_model_is_refused():
+    with pytest.raises(ConfigError, match=r"max_model_len is 4096, but the model was made for at most 2048"):
+        resolved(max_model_len=4096)
+
+
+@pytest.mark.parametrize(
+    ("options", "isas", "expected"),
+    [
+        ({}, ("avx2", "generic"), ("native", "avx2")),
+        ({}, (), ("reference", "numpy")),
+        ({"kernels": "native"}, ("generic",), ("native", "generic")),
+        ({"kernels": "reference"}, ("avx2",), ("reference", "numpy")),
+        ({"isa": "generic"}, ("avx2", "generic"), ("native", "generic")),
+    ],
+)
+def test_which_kernels(options, isas, expected):
+    config = resolved(MACHINE._replace(native_isas=isas), **options)
+    assert (config.kernels, config.isa) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "isas", "message"),
+    [
+        ({"kernels": "native"}, (), "the native kernels are not built here"),
+        ({"isa": "avx2"}, (), "the native kernels are not built here"),
+        ({"isa": "avx512"}, ("avx2",), r"this machine cannot run isa=avx512; it can run avx2"),
+    ],
+)
+def test_an_explicit_choice_that_cannot_run_is_an_error(options, isas, message):
+    with pytest.raises(KernelUnavailableError, match=message):
+        resolved(MACHINE._replace(native_isas=isas), **options)
+
+
+def test_the_cache_spec_follows_model_and_configuration():
+    spec = kv_cache_spec(EngineConfig.from_options({"block_size": 8, "kv_dtype": "float32"}), MODEL)
+    assert (spec.block_size, spec.num_layers, spec.dtype) == (8, 2, "float32")
+    assert spec.bytes_per_block == 8 * 2 * 2 * 2 * 64 * 4
