@@ -8,6 +8,8 @@ from octavo.errors import InvalidRequestError
 
 MAX_SEED = 2**64 - 1
 MAX_LOGPROBS = 20
+GREEDY_BELOW = 1e-5
+"""Temperatures below this are greedy: dividing by them would overflow."""
 MAX_N = 128
 
 
@@ -22,7 +24,7 @@ class SamplingParams:
     n: int = 1
     """How many independent continuations to generate."""
     temperature: float = 1.0
-    """Softmax temperature; 0 is greedy."""
+    """Softmax temperature; 0, or next to it, is greedy."""
     top_p: float = 1.0
     """Keep the smallest set of most likely tokens whose probabilities reach this sum."""
     top_k: int = 0
@@ -94,7 +96,7 @@ class SamplingParams:
     @property
     def is_greedy(self) -> bool:
         """Whether the most likely token is always taken."""
-        return self.temperature == 0.0
+        return self.temperature < GREEDY_BELOW
 
     @property
     def has_penalties(self) -> bool:

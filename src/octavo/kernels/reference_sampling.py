@@ -111,8 +111,9 @@ def keep_candidates(
     if top_k > 0:
         candidates = candidates[:top_k]
     if top_p < 1:
+        total = np.cumsum(weights[np.sort(candidates)], dtype=np.float64)[-1]  # as every total, by id
         sums = np.cumsum(weights[candidates], dtype=np.float64)
-        candidates = candidates[: 1 + np.searchsorted(sums, top_p * sums[-1], side="left")]
+        candidates = candidates[: 1 + np.searchsorted(sums, top_p * total, side="left")]
     kept = np.zeros(len(weights), np.bool_)
     kept[candidates] = True
     return kept

@@ -84,8 +84,10 @@ class BlockPool:
         Raises:
             InvariantError: nobody holds one of the blocks; nothing has changed.
         """
-        if [block for block in blocks if block.ref_cnt != 1]:
-            blocks = self._drop_shared(blocks)
+        for block in blocks:
+            if block.ref_cnt != 1:
+                blocks = self._drop_shared(blocks)
+                break
         queue = self.free_block_queue
         last = queue.tail.prev_free_block
         assert last is not None  # a sentinel always has its inner neighbour

@@ -9,8 +9,6 @@ from octavo.runner.penalties import NO_PENALTIES, PenaltyCounts
 from octavo.sampling_params import SamplingParams
 from octavo.sched.output import NewRequest
 
-GREEDY_BELOW = 1e-5
-"""Temperatures below this divide logits beyond float32; their limit is greedy."""
 _LARGEST, _SMALLEST = 1e30, 1e-30
 """Where parameters without a bound of their own are cut, well inside float32."""
 
@@ -47,7 +45,7 @@ class SamplingRows:
         params = request.sampling_params
         for name, column in self._floats.items():
             column[row] = _clipped(getattr(params, name))
-        self._floats["temperature"][row] *= params.temperature >= GREEDY_BELOW
+        self._floats["temperature"][row] *= not params.is_greedy
         self._top_k[row] = min(max(params.top_k, 0), self._vocab_size)
         self._seeds[row] = request.seed
         self._choice_indices[row] = request.choice_index
