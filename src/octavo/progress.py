@@ -30,7 +30,9 @@ class GenerationProgress:
         )
         self._task = self._progress.add_task("Prompts", total=num_prompts, rate="")
         self._started = time.monotonic()
+        self._enabled = enabled
         self._num_tokens: dict[str, int] = {}
+        self._num_all_tokens = 0
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -43,10 +45,15 @@ class GenerationProgress:
 
     def update(self, output: RequestOutput) -> None:
         """Count what a request has generated so far, and whether it has finished."""
-        self._num_tokens[output.request_id] = sum(len(choice.token_ids) for choice in output.outputs)
+        if not self._enabled:
+            return
+        num_tokens = sum(len(choice.token_ids) for choice in output.outputs)
+        # A running total: adding up all requests for each output of a step would be quadratic in them.
+        self._num_all_tokens += num_tokens - self._num_tokens.get(output.request_id, 0)
+        self._num_tokens[output.request_id] = num_tokens
         seconds = max(time.monotonic() - self._started, 1e-9)
         self._progress.update(
             self._task,
             advance=int(output.finished),
-            rate=f"{sum(self._num_tokens.values()) / seconds:.1f} tok/s",
+            rate=f"{self._num_all_tokens / seconds:.1f} tok/s",
         )

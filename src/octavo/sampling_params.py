@@ -2,20 +2,28 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from octavo.errors import InvalidRequestError
+
+T = TypeVar("T")
 
 MAX_SEED = 2**64 - 1
 MAX_LOGPROBS = 20
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: dividing by them would overflow."""
 MAX_N = 128
+MAX_STOP_STRINGS = 64
+MAX_STOP_LENGTH = 1024
+"""Characters of one stop string: every generated character is compared with every stop string."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingParams:
     """Parameters of one request, under the names vLLM and the OpenAI API use.
+
+    ``None`` for ``stop``, ``stop_token_ids`` or ``logit_bias`` is the same as an empty one.
 
     Raises:
         InvalidRequestError: a value is out of range; ``param`` names the field.
@@ -41,8 +49,8 @@ class SamplingParams:
     """Token id to a number added to its logit."""
     seed: int | None = None
     """Seed of the counter-based generator; drawn at admission if omitted."""
-    max_tokens: int = 16
-    """Upper bound of generated tokens per continuation."""
+    max_tokens: int | None = 16
+    """Upper bound of generated tokens per continuation; ``None`` is as many as the context holds."""
     min_tokens: int = 0
     """No stop token or stop string ends the request before this many tokens."""
     stop: Sequence[str] = ()
@@ -61,10 +69,9 @@ class SamplingParams:
     """The same for each token of the prompt (the first has none)."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
         _check_integer("n", self.n, 1, MAX_N)
-        _check_integer("max_tokens", self.max_tokens, 1, None)
+        if self.max_tokens is not None:
+            _check_integer("max_tokens", self.max_tokens, 1, None)
         _check_integer("min_tokens", self.min_tokens, 0, self.max_tokens)
         _check_integer("top_k", self.top_k, -1, None)
         _check_number("temperature", self.temperature, 0.0, math.inf)
@@ -87,11 +94,10 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if (count := getattr(self, name)) is not None:
                 _check_integer(name, count, 0, MAX_LOGPROBS)
-        if any(not text for text in self.stop):
-            raise InvalidRequestError("stop must not contain an empty string", param="stop")
-        for token_id, bias in self.logit_bias.items():
-            _check_integer("logit_bias", token_id, 0, None)
-            _check_number("logit_bias", bias, -100.0, 100.0)
+        # Copies, so that a caller who changes a list afterwards does not change a request under way.
+        object.__setattr__(self, "stop", _checked_stop(self.stop))
+        object.__setattr__(self, "stop_token_ids", _checked_token_ids("stop_token_ids", self.stop_token_ids))
+        object.__setattr__(self, "logit_bias", _checked_biases(self.logit_bias))
 
     @property
     def is_greedy(self) -> bool:
@@ -119,5 +125,45 @@ def _check_number(name: str, value: object, low: float, high: float) -> None:
         raise InvalidRequestError(f"{name} must be between {low} and {high}, got {value}", param=name)
 
 
-SAMPLING_PARAM_NAMES = tuple(f.name for f in fields(SamplingParams))
-"""Names of all parameters, for front ends that forward keyword arguments."""
+def _checked_stop(stop: Sequence[str] | None) -> tuple[str, ...]:
+    strings = (stop,) if isinstance(stop, str) else _checked_list("stop", stop)
+    if len(strings) > MAX_STOP_STRINGS:
+        raise InvalidRequestError(
+            f"stop may hold at most {MAX_STOP_STRINGS} strings, got {len(strings)}", param="stop"
+        )
+    for text in strings:
+        if not isinstance(text, str):
+            raise InvalidRequestError(f"stop must hold strings, got {text!r}", param="stop")
+        if not 1 <= len(text) <= MAX_STOP_LENGTH:
+            raise InvalidRequestError(
+                f"a stop string must have 1 to {MAX_STOP_LENGTH} characters, got {len(text)}", param="stop"
+            )
+    return strings
+
+
+def _checked_token_ids(name: str, token_ids: Sequence[int] | None) -> tuple[int, ...]:
+    checked = _checked_list(name, token_ids)
+    for token_id in checked:
+        _check_integer(name, token_id, 0, None)
+    return checked
+
+
+def _checked_biases(biases: Mapping[int, float] | None) -> dict[int, float]:
+    if biases is None:
+        return {}
+    if not isinstance(biases, Mapping):
+        raise InvalidRequestError(
+            f"logit_bias must map token ids to numbers, got {biases!r}", param="logit_bias"
+        )
+    for token_id, bias in biases.items():
+        _check_integer("logit_bias", token_id, 0, None)
+        _check_number("logit_bias", bias, -100.0, 100.0)
+    return dict(biases)
+
+
+def _checked_list(name: str, values: Sequence[T] | None) -> tuple[T, ...]:
+    if values is None:
+        return ()
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise InvalidRequestError(f"{name} must be a list, got {values!r}", param=name)
+    return tuple(values)

@@ -103,5 +103,8 @@ def test_a_copied_block_serves_as_the_original(activations):
 
 def test_close_gives_the_weights_back_and_may_be_called_again():
     interpreter = ReferenceInterpreter(tiny_program(np.random.default_rng(0)), tiny_kv_spec(), 2)
+    all_logits(interpreter, [[1, 2, 3]], np.array([[0]], np.int32), [[Part(0, 3)]])
+    assert interpreter._weights
     interpreter.close()
     interpreter.close()
+    assert not interpreter._weights

@@ -83,14 +83,15 @@ class AsyncEngine:
     async def generate(
         self,
         prompt: Prompt,
-        params: SamplingParams,
-        *,
+        sampling_params: SamplingParams,
         request_id: str | None = None,
+        *,
         priority: int = 0,
     ) -> AsyncIterator[RequestOutput]:
         """Generate; every output holds the whole text so far, the last one is ``finished``.
 
-        Leaving the loop early, or cancelling the task, aborts the request within one step.
+        Leaving the loop early, or cancelling the task, aborts the request within one step. Without a
+        ``request_id`` one is made up.
 
         Raises:
             RequestError: the request is at fault.
@@ -104,7 +105,7 @@ class AsyncEngine:
         self._thread.open_stream(
             stream,
             lambda engine: engine.add_request(
-                name, token_ids, params, prompt=text, priority=priority, cache_salt=cache_salt
+                name, token_ids, sampling_params, prompt=text, priority=priority, cache_salt=cache_salt
             ),
         )
         try:

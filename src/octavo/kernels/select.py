@@ -4,10 +4,9 @@ import math
 import os
 from pathlib import Path
 
+from octavo.cgroup import CGROUP_ROOT, PROC, Cgroup, cgroups
 from octavo.errors import KernelUnavailableError
 from octavo.kernels.native_library import load_library
-
-_CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
 def available_isas() -> tuple[str, ...]:
@@ -37,31 +36,21 @@ def choose_isa(isa: str) -> str:
     return isa
 
 
-def available_threads(cgroup_root: Path = _CGROUP_ROOT) -> int:
-    """Threads that this process may keep busy: its affinity mask, cut to the cgroup's CPU quota."""
+def available_threads(*, proc: Path = PROC, cgroup_root: Path = CGROUP_ROOT) -> int:
+    """Threads that this process may keep busy: its affinity mask, cut to the CPU quota of its cgroups."""
     affinity = len(os.sched_getaffinity(0))
-    quota = _cgroup_cpu_quota(cgroup_root)
-    return affinity if quota is None else max(1, min(affinity, math.ceil(quota)))
+    quotas = [_cpu_quota(cgroup) for cgroup in cgroups("cpu", proc=proc, root=cgroup_root)]
+    limits = [math.ceil(quota) for quota in quotas if quota is not None]
+    return max(1, min([affinity, *limits]))
 
 
-def _cgroup_cpu_quota(root: Path) -> float | None:
-    """Processors' worth of time per period, or ``None`` without a limit (version 2, then version 1)."""
-    maximum = _read_words(root / "cpu.max")
-    if maximum is not None and len(maximum) == 2:
-        return _ratio(maximum[0], maximum[1])
-    quota = _read_words(root / "cpu" / "cpu.cfs_quota_us")
-    period = _read_words(root / "cpu" / "cpu.cfs_period_us")
-    return _ratio(quota[0], period[0]) if quota and period else None
-
-
-def _ratio(quota: str, period: str) -> float | None:
-    if not quota.isdecimal() or not period.isdecimal() or int(period) == 0 or int(quota) == 0:
-        return None  # "max", or -1: no limit
-    return int(quota) / int(period)
-
-
-def _read_words(path: Path) -> list[str] | None:
-    try:
-        return path.read_text().split()
-    except OSError:
-        return None
+def _cpu_quota(cgroup: Cgroup) -> float | None:
+    """Processors' worth of time per period; ``None`` if the cgroup sets no limit."""
+    if cgroup.version == 1:
+        quota, period = cgroup.number("cpu.cfs_quota_us"), cgroup.number("cpu.cfs_period_us")
+        return quota / period if quota and period else None
+    words = cgroup.words("cpu.max")
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        return None  # "max": no limit
+    quota, period = map(int, words)
+    return quota / period if quota and period else None

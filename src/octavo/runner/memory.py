@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from octavo.errors import ConfigError
-from octavo.runner.cgroup import CGROUP_ROOT, PROC, Cgroup, cgroups, field
+from octavo.cgroup import CGROUP_ROOT, PROC, Cgroup, cgroups, field
 
 _UNITS = {"": 1, "b": 1} | {
     f"{prefix}{suffix}": base**power

@@ -11,6 +11,7 @@ There is no prefill and no decode phase: a step closes a part of the gap between
 ``num_computed_tokens`` and ``num_tokens``, and when it closes all of it, a token is sampled.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
@@ -95,7 +96,9 @@ class Request:
         self.prompt_token_ids = tuple(self.prompt_token_ids)
         self.token_ids = list(self.prompt_token_ids)
         self.num_prompt_tokens = self.num_tokens = len(self.token_ids)
-        self.max_num_tokens = self.num_prompt_tokens + params.max_tokens
+        self.max_num_tokens = (
+            sys.maxsize if params.max_tokens is None else self.num_prompt_tokens + params.max_tokens
+        )
         self.skip_prefix_lookup = params.prompt_logprobs is not None
         eos_token_ids = frozenset() if params.ignore_eos else self.eos_token_ids
         self.end_token_ids = eos_token_ids | frozenset(params.stop_token_ids)

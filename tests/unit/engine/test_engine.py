@@ -45,6 +45,12 @@ def test_the_end_of_sequence_token_shows_only_when_asked_for():
     assert complete(spell("Hi"), max_tokens=9, skip_special_tokens=False).outputs[0].text == "Hi"
 
 
+def test_without_max_tokens_the_context_is_the_limit():
+    output = complete(tokens(ord("a")), max_tokens=None, fake_options={"max_model_len": 60})
+    assert output.outputs[0].finish_reason == "length"
+    assert len(output.prompt_token_ids) + len(output.outputs[0].token_ids) == 60
+
+
 def test_ignore_eos_goes_on():
     output = complete(spell("Hi"), max_tokens=5, ignore_eos=True)
     assert output.outputs[0].token_ids == [*b"Hi", EOS, EOS, EOS]

@@ -26,26 +26,43 @@ def test_a_choice_that_cannot_run_names_those_that_can():
         choose_isa("altivec")
 
 
+@pytest.fixture
+def threads_on(tmp_path: Path, monkeypatch):
+    """``threads_on(files)``: the threads on a machine of 64 processors with these files in proc and cgroup."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+
+    def count(files: dict[str, str]) -> int:
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n")
+        return available_threads(proc=tmp_path / "proc", cgroup_root=tmp_path / "cgroup")
+
+    return count
+
+
 def test_threads_follow_the_affinity_mask(tmp_path: Path):
-    assert available_threads(tmp_path) == len(os.sched_getaffinity(0))
+    assert available_threads(proc=tmp_path, cgroup_root=tmp_path) == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize(
-    ("maximum", "expected"), [("150000 100000", 2), ("50000 100000", 1), ("max 100000", 64), ("garbage", 64)]
+    ("maximum", "expected"),
+    [("150000 100000", 2), ("50000 100000", 1), ("0 100000", 64), ("max 100000", 64), ("garbage", 64)],
 )
-def test_threads_follow_the_quota_of_cgroup_v2(tmp_path: Path, monkeypatch, maximum: str, expected: int):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    (tmp_path / "cpu.max").write_text(maximum + "\n")
-    assert available_threads(tmp_path) == expected
+def test_threads_follow_the_quota_of_cgroup_v2(threads_on, maximum: str, expected: int):
+    assert threads_on({"proc/self/cgroup": "0::/", "cgroup/cpu.max": maximum}) == expected
 
 
 @pytest.mark.parametrize(("quota", "expected"), [("250000", 3), ("-1", 64), ("0", 64)])
-def test_threads_follow_the_quota_of_cgroup_v1(tmp_path: Path, monkeypatch, quota: str, expected: int):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(quota)
-    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000")
-    assert available_threads(tmp_path) == expected
+def test_threads_follow_the_quota_of_cgroup_v1(threads_on, quota: str, expected: int):
+    files = {"proc/self/cgroup": "4:cpu,cpuacct:/", "cgroup/cpu/cpu.cfs_quota_us": quota}
+    assert threads_on({**files, "cgroup/cpu/cpu.cfs_period_us": "100000"}) == expected
+
+
+def test_the_tightest_quota_on_the_way_up_counts(threads_on):
+    files = {"proc/self/cgroup": "0::/slice/app", "cgroup/slice/cpu.max": "300000 100000"}
+    assert threads_on({**files, "cgroup/slice/app/cpu.max": "max 100000"}) == 3
+    assert threads_on({"cgroup/slice/app/cpu.max": "200000 100000"}) == 2
 
 
 def test_a_library_that_is_none_says_how_to_build_it(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Reading the limits of the cgroups that this process is in, of version 2 and 1."""
+"""Reading the limits of the cgroups that this process is in, of version 2 and 1: memory and CPU time."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,13 +1,15 @@
-"""The reference runs the default model as transformers does, whose results are goldens/smollm2.json."""
+"""The default model as transformers computes it, goldens/smollm2.json, by the reference and natively."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from octavo.kernels.interpreter import StepInput
+from octavo.kernels.interpreter import Interpreter, StepInput
+from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.reference import ReferenceInterpreter
 from octavo.kernels.reference_sampling import log_softmax
 from octavo.kv.spec import KVCacheSpec
@@ -17,6 +19,7 @@ pytestmark = pytest.mark.model
 
 GOLDENS = json.loads((Path(__file__).parents[1] / "goldens" / "smollm2.json").read_text(encoding="utf-8"))
 BLOCK_SIZE, BLOCKS_PER_SEQUENCE = 16, 8
+NUM_BLOCKS = BLOCKS_PER_SEQUENCE * len(GOLDENS)
 MAX_ERROR_FLOAT = 2e-3
 """Nats, of one log-probability: float32 arithmetic over a float32 cache."""
 MAX_MEAN_ERROR_INT8 = 0.045
@@ -42,7 +45,7 @@ def model(default_model_path: Path) -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def float_reference(model: LoadedModel):
-    interpreter = make_interpreter(model, kv_dtype="float32", activations="float")
+    interpreter = make_reference(model, kv_dtype="float32", activations="float")
     yield interpreter
     interpreter.close()
 
@@ -52,21 +55,34 @@ def forced_floats(float_reference) -> list[Forced]:
     return teacher_forced(float_reference)
 
 
-def make_interpreter(model: LoadedModel, *, kv_dtype: str, activations: str) -> ReferenceInterpreter:
-    kv_spec = KVCacheSpec(
+def make_reference(model: LoadedModel, *, kv_dtype: str, activations: str) -> ReferenceInterpreter:
+    return ReferenceInterpreter(
+        model.program, kv_spec_of(model, kv_dtype), NUM_BLOCKS, activations=activations
+    )
+
+
+def make_native(model: LoadedModel) -> NativeInterpreter:
+    return NativeInterpreter(
+        model.program,
+        kv_spec_of(model, "float16"),
+        NUM_BLOCKS,
+        max_num_tokens=sum(len(golden["ids"] + golden["continuation"]) for golden in GOLDENS),
+        max_logit_rows=1,
+        num_threads=2,
+    )
+
+
+def kv_spec_of(model: LoadedModel, dtype: str) -> KVCacheSpec:
+    return KVCacheSpec(
         block_size=BLOCK_SIZE,
         num_layers=model.spec.num_layers,
         num_kv_heads=model.spec.num_kv_heads,
         head_dim=model.spec.head_dim,
-        dtype=kv_dtype,
+        dtype=dtype,
     )
-    num_blocks = BLOCKS_PER_SEQUENCE * len(GOLDENS)
-    return ReferenceInterpreter(model.program, kv_spec, num_blocks, activations=activations)
 
 
-def run(
-    interpreter: ReferenceInterpreter, sequences: list[list[int]], *, first_position: int, all_rows: bool
-):
+def run(interpreter: Interpreter, sequences: list[list[int]], *, first_position: int, all_rows: bool):
     """One step of requests that are equally far; logits of all their rows, or of each one's last."""
     lengths = np.array([len(token_ids) for token_ids in sequences], np.int32)
     ends = np.cumsum(lengths, dtype=np.int32)
@@ -83,7 +99,7 @@ def run(
     return interpreter.run(step)
 
 
-def teacher_forced(interpreter: ReferenceInterpreter) -> list[Forced]:
+def teacher_forced(interpreter: Interpreter) -> list[Forced]:
     """All goldens, prompt and continuation, in one step."""
     sequences = [golden["ids"] + golden["continuation"] for golden in GOLDENS]
     logits = run(interpreter, sequences, first_position=0, all_rows=True)
@@ -126,8 +142,13 @@ def test_decoding_token_by_token_gives_the_greedy_continuation(model, float_refe
     assert generated == continuation
 
 
-def test_integer_activations_and_a_half_precision_cache_stay_close(model):
-    interpreter = make_interpreter(model, kv_dtype="float16", activations="int8")
+@pytest.mark.parametrize(
+    "make",
+    [partial(make_reference, kv_dtype="float16", activations="int8"), make_native],
+    ids=["int8", "native"],
+)
+def test_integer_activations_and_a_half_precision_cache_stay_close(model, make):
+    interpreter = make(model)
     forced = teacher_forced(interpreter)
     interpreter.close()
     mean_error = np.concatenate([one.errors for one in forced]).mean()
