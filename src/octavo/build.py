@@ -23,6 +23,11 @@ from octavo.sched.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
+_SLOW = (
+    "the native kernels are missing or do not load, so the numpy reference computes, many times slower; "
+    "`octavo doctor` looks into it, and kernels=reference silences this"
+)
+
 
 class Built(NamedTuple):
     """An engine, and the parts of it that are worth looking at."""
@@ -54,6 +59,8 @@ def build(config: EngineConfig) -> Built:
     facts = model_facts(model)
     resolved = resolve(config, facts, measure_machine(model))
     logger.info("configuration: %s", asdict(resolved))
+    if config.runner.kernels == "auto" and resolved.kernels == "reference":
+        logger.warning(_SLOW)
     interpreter, sampler = make_kernels(resolved, model.program, kv_cache_spec(config, facts))
     runner = ModelRunner(
         interpreter,

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from octavo.build import build
 from octavo.config import EngineConfig, ResolvedConfig
-from octavo.engine.prompt import EncodedPrompt, Prompt, encode_prompt
+from octavo.engine.prompt import EncodedPrompt, Prompt, encode_chat, encode_prompt
 from octavo.engine.tokenizer import ChatMessage, Tokenizer
 from octavo.errors import InvalidRequestError, QueueFullError
 from octavo.interrupt import InterruptFlag
@@ -118,7 +118,12 @@ class LLM:
         """
         variables = {**(chat_template_kwargs or {}), **({} if tools is None else {"tools": tools})}
         prompts = [
-            self._encode_chat(conversation, add_generation_prompt, variables)
+            encode_chat(
+                conversation,
+                self._engine.tokenizer,
+                add_generation_prompt=add_generation_prompt,
+                **variables,
+            )
             for conversation in _conversations(messages)
         ]
         return self._generate(prompts, sampling_params, use_tqdm, None)
@@ -134,15 +139,6 @@ class LLM:
     def close(self) -> None:
         """Give back memory and threads; calling it again does nothing."""
         self._engine.close()
-
-    def _encode_chat(
-        self, conversation: Conversation, add_generation_prompt: bool, variables: Mapping[str, object]
-    ) -> EncodedPrompt:
-        tokenizer = self._engine.tokenizer
-        text = tokenizer.apply_chat_template(
-            conversation, add_generation_prompt=add_generation_prompt, **variables
-        )
-        return EncodedPrompt(tokenizer.encode(text, add_special_tokens=False, parse_special=True), text)
 
     def _generate(
         self,

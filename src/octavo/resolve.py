@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 from octavo.config import EngineConfig, ResolvedConfig
 from octavo.errors import ConfigError, KernelUnavailableError
 from octavo.kv.spec import KVCacheSpec
-from octavo.runner.cache_size import KVCacheRequest, kv_cache_blocks
+from octavo.runner.cache_size import CacheSizeOptions, kv_cache_blocks
 
 
 class ModelFacts(NamedTuple):
@@ -43,7 +43,7 @@ def resolve(config: EngineConfig, model: ModelFacts, machine: MachineFacts) -> R
     max_model_len = _max_model_len(config.model.max_model_len, model)
     spec = kv_cache_spec(config, model)
     num_blocks = kv_cache_blocks(
-        KVCacheRequest(cache.num_blocks, cache.kv_cache_memory, cache.kv_cache_memory_share),
+        CacheSizeOptions(cache.num_blocks, cache.kv_cache_memory, cache.kv_cache_memory_share),
         spec,
         free_bytes=machine.free_bytes,
         max_model_len=max_model_len,

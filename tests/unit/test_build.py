@@ -78,6 +78,14 @@ def test_what_was_resolved_is_logged_once(path, caplog):
     assert "'num_blocks': 40" in record.getMessage()
 
 
+@pytest.mark.parametrize(("kernels", "warns"), [("auto", True), ("reference", False)])
+def test_falling_back_to_the_slow_reference_is_no_secret(path, caplog, monkeypatch, kernels, warns):
+    monkeypatch.setattr("octavo.build.native_isas", lambda: ())
+    build_engine(config(path, kernels=kernels)).close()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [("the numpy reference computes" in warning) for warning in warnings] == [True] * warns
+
+
 def test_a_missing_model_is_named():
     with pytest.raises(ModelLoadError, match=r"nowhere\.gguf"):
         build(config("nowhere.gguf"))

@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""The step loop, text from tokens, and the synchronous and asynchronous fronts. No numpy, no HTTP."""

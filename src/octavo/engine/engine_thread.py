@@ -7,6 +7,7 @@ the same lock, so nobody can be left waiting.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -169,8 +170,17 @@ class EngineThread:
         except BaseException as error:  # whatever it is, nobody may be left waiting
             logger.critical("the engine has died", exc_info=error)
             self._end(EngineState.DEAD, error)
+            self._release_runner()
         else:
             self._end(EngineState.STOPPED, None)
+
+    def _release_runner(self) -> None:
+        """Give back memory and threads of an engine that died: the process may live on and build another."""
+        if self._engine is not None:
+            with contextlib.suppress(
+                Exception
+            ):  # whatever state it is in, the first error is the one to tell
+                self._engine.core.close()
 
     def _run_steps(self, engine: Engine) -> None:
         while True:

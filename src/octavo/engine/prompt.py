@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
-from octavo.engine.tokenizer import Tokenizer
+from octavo.engine.tokenizer import ChatMessage, Tokenizer
 from octavo.errors import InvalidRequestError
 
 
@@ -58,6 +58,29 @@ def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> EncodedPrompt:
     return EncodedPrompt(
         tokenizer.encode(text or "") if token_ids is None else token_ids, text, parts.get("cache_salt")
     )
+
+
+def encode_chat(
+    messages: Sequence[ChatMessage],
+    tokenizer: Tokenizer,
+    *,
+    add_generation_prompt: bool = True,
+    **variables: object,
+) -> EncodedPrompt:
+    """Write a conversation out by the model's chat template and tokenize it.
+
+    Args:
+        messages: the conversation, oldest first.
+        tokenizer: whose template it is.
+        add_generation_prompt: end with the opening of the assistant's next turn.
+        variables: further variables of the template.
+
+    Raises:
+        InvalidRequestError: the template refuses these messages, or the model has none.
+    """
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=add_generation_prompt, **variables)
+    # The template writes the special tokens itself, BOS included.
+    return EncodedPrompt(tokenizer.encode(text, add_special_tokens=False, parse_special=True), text)
 
 
 def _not_a_prompt(got: str) -> InvalidRequestError:

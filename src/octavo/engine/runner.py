@@ -1,6 +1,6 @@
 """`Runner`: the one interface through which the engine computes. Implementations live elsewhere."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from octavo.sched.output import RunnerOutput, SchedulerOutput
 
@@ -15,6 +15,16 @@ class StepHandle(Protocol):
             StepError: the step failed as a whole; nothing it wrote may be trusted.
         """
         ...
+
+
+class FinishedStep(NamedTuple):
+    """The handle of a step that was computed when it was submitted."""
+
+    output: RunnerOutput
+
+    def result(self) -> RunnerOutput:
+        """What the step computed."""
+        return self.output
 
 
 class Runner(Protocol):

@@ -1,23 +1,13 @@
 """`ScriptedRunner`: a runner without a model, whose tokens come from a script. For tests and simulations."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
+from octavo.engine.runner import FinishedStep
 from octavo.errors import StepError
 from octavo.sched.output import RequestResult, RunnerOutput, ScheduledRequest, SchedulerOutput
 
 Script = Callable[[str, int], int] | Mapping[str, Sequence[int]]
 """Request id and output position to token id: a function, or a list per request, read in a circle."""
-
-
-class FinishedStep(NamedTuple):
-    """A step that is already done when `submit` returns."""
-
-    output: RunnerOutput
-
-    def result(self) -> RunnerOutput:
-        """What the step computed."""
-        return self.output
 
 
 class ScriptedRunner:

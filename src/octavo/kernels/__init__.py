@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""What computes: the op list, the numpy reference that defines it, and the native interpreter."""

@@ -1,4 +1,4 @@
-"""`NativeKVStore`: the paged cache in the native library's memory, which grows as blocks are first written."""
+"""`NativeKVStore`: K and V in the native library's memory, which grows as blocks are first written."""
 
 import ctypes
 from collections.abc import Sequence

@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class RequestRows:
+class RequestPart:
     """One request's part of a step."""
 
     index: int
@@ -47,16 +47,16 @@ class Sequences(Protocol):
         """Store K and V of every row of the step [num_tokens, num_kv_heads, head_dim]."""
         ...
 
-    def read(self, layer: int, step: StepInput, request: RequestRows) -> SequenceKV:
+    def read(self, layer: int, step: StepInput, request: RequestPart) -> SequenceKV:
         """Everything known of one request once the step's rows are written."""
         ...
 
 
-def requests_of(step: StepInput) -> Iterator[RequestRows]:
+def requests_of(step: StepInput) -> Iterator[RequestPart]:
     """The requests of a step in row order."""
     for index in range(len(step.seq_lens)):
         rows = slice(int(step.query_start_loc[index]), int(step.query_start_loc[index + 1]))
-        yield RequestRows(index, rows, step.positions[rows])
+        yield RequestPart(index, rows, step.positions[rows])
 
 
 class PagedSequences:
@@ -75,7 +75,7 @@ class PagedSequences:
             blocks[block_ids, 0, offsets] = rows.keys[request.rows]
             blocks[block_ids, 1, offsets] = rows.values[request.rows]
 
-    def read(self, layer: int, step: StepInput, request: RequestRows) -> SequenceKV:
+    def read(self, layer: int, step: StepInput, request: RequestPart) -> SequenceKV:
         """Gather the sequence through the block table."""
         block_size = self._store.spec.block_size
         positions = np.arange(step.seq_lens[request.index])
@@ -104,14 +104,14 @@ class ContiguousSequences:
             sequence[0, request.positions] = rows.keys[request.rows]
             sequence[1, request.positions] = rows.values[request.rows]
 
-    def read(self, layer: int, step: StepInput, request: RequestRows) -> SequenceKV:
+    def read(self, layer: int, step: StepInput, request: RequestPart) -> SequenceKV:
         """The sequence as it lies."""
         sequence = self._sequences[layer, int(step.block_tables[request.index, 0])]
         keys, values = sequence[:, : step.seq_lens[request.index]]
         return SequenceKV(keys, values)
 
     def _with_capacity(
-        self, layer: int, step: StepInput, request: RequestRows, shape: tuple[int, ...]
+        self, layer: int, step: StepInput, request: RequestPart, shape: tuple[int, ...]
     ) -> Array:
         key = (layer, int(step.block_tables[request.index, 0]))
         sequence = self._sequences.get(key)

@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""A step as arrays: block tables and sampling parameters by row, the model run over them, tokens out."""

@@ -10,7 +10,7 @@ _MIN_USEFUL_TOKENS = 256
 """A cache that holds less than this (or than max_model_len, if that is shorter) is refused."""
 
 
-class KVCacheRequest(NamedTuple):
+class CacheSizeOptions(NamedTuple):
     """What was asked for; the first that is set decides."""
 
     num_blocks: int | None
@@ -19,7 +19,7 @@ class KVCacheRequest(NamedTuple):
 
 
 def kv_cache_blocks(
-    request: KVCacheRequest, spec: KVCacheSpec, *, free_bytes: int, max_model_len: int, max_num_seqs: int
+    options: CacheSizeOptions, spec: KVCacheSpec, *, free_bytes: int, max_model_len: int, max_num_seqs: int
 ) -> int:
     """How many usable blocks the KV cache gets.
 
@@ -30,16 +30,16 @@ def kv_cache_blocks(
         ConfigError: the cache would not hold one sequence of a useful length, or more than what is free.
     """
     blocks_per_sequence = -(-max_model_len // spec.block_size)
-    if request.num_blocks is not None:
-        option, num_blocks = f"num_blocks {request.num_blocks}", request.num_blocks
-    elif request.memory is not None:
-        option = f"kv_cache_memory {request.memory}"
-        num_blocks = spec.blocks_in(parse_memory_size(request.memory, option="kv_cache_memory"))
+    if options.num_blocks is not None:
+        option, num_blocks = f"num_blocks {options.num_blocks}", options.num_blocks
+    elif options.memory is not None:
+        option = f"kv_cache_memory {options.memory}"
+        num_blocks = spec.blocks_in(parse_memory_size(options.memory, option="kv_cache_memory"))
     else:
         option = (
-            f"kv_cache_memory_share {request.memory_share:g} of {format_memory_size(free_bytes)} free memory"
+            f"kv_cache_memory_share {options.memory_share:g} of {format_memory_size(free_bytes)} free memory"
         )
-        affordable = spec.blocks_in(int(free_bytes * request.memory_share))
+        affordable = spec.blocks_in(int(free_bytes * options.memory_share))
         num_blocks = min(affordable, max_num_seqs * blocks_per_sequence)
     _check_useful(num_blocks, option, spec, max_model_len)
     _check_fits(num_blocks, option, spec, free_bytes)

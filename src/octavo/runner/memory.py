@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from octavo.errors import ConfigError
 from octavo.cgroup import CGROUP_ROOT, PROC, Cgroup, cgroups, field
+from octavo.errors import ConfigError
 
 _UNITS = {"": 1, "b": 1} | {
     f"{prefix}{suffix}": base**power

@@ -1,10 +1,10 @@
 """`ModelRunner`: computes scheduler outputs with a model. Implements `octavo.engine.runner.Runner`."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from octavo.engine.runner import FinishedStep
 from octavo.errors import InvariantError, StepError
 from octavo.kernels.interpreter import IntArray, Interpreter
 from octavo.kernels.sampling import Sampler, SamplingOutput
@@ -13,16 +13,6 @@ from octavo.runner.prompt_logprobs import NonFiniteLogitsError, PromptLogprobs, 
 from octavo.runner.request_rows import RequestRows
 from octavo.runner.sampling_rows import SamplingRows
 from octavo.sched.output import RequestResult, RunnerOutput, ScheduledRequest, SchedulerOutput
-
-
-class FinishedStep(NamedTuple):
-    """A step that was computed when it was submitted."""
-
-    output: RunnerOutput
-
-    def result(self) -> RunnerOutput:
-        """What the step computed."""
-        return self.output
 
 
 class ModelRunner:

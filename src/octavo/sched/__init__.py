@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""Requests, and who runs in a step: continuous batching over the cache. Standard library only."""

@@ -72,6 +72,7 @@ def test_a_dead_engine_ends_every_stream_and_refuses_new_ones():
         results = await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(reset, return_exceptions=True)
         assert engine.state is EngineState.DEAD
+        await until(lambda: fake.runner.is_closed)
         assert isinstance(engine.cause_of_death, EngineDeadError)
         for later in (last_output(engine), engine.wait_until_ready(), engine.reset_prefix_cache()):
             with pytest.raises(EngineDeadError):

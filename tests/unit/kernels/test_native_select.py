@@ -28,7 +28,7 @@ def test_a_choice_that_cannot_run_names_those_that_can():
 
 @pytest.fixture
 def threads_on(tmp_path: Path, monkeypatch):
-    """``threads_on(files)``: the threads on a machine of 64 processors with these files in proc and cgroup."""
+    """``threads_on(files)``: threads on a machine of 64 processors with these files in proc and cgroup."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
 
     def count(files: dict[str, str]) -> int:

@@ -4,7 +4,7 @@ import pytest
 
 from octavo.errors import ConfigError
 from octavo.kv.spec import KVCacheSpec
-from octavo.runner.cache_size import KVCacheRequest, kv_cache_blocks
+from octavo.runner.cache_size import CacheSizeOptions, kv_cache_blocks
 
 SPEC = KVCacheSpec(block_size=16, num_layers=2, num_kv_heads=2, head_dim=64, dtype="float16")
 MIB = 2**20
@@ -13,7 +13,7 @@ PER_BLOCK = 16 * 1024
 
 def blocks(num_blocks=None, memory=None, share=0.25, *, free=64 * MIB, max_model_len=1024, max_num_seqs=64):
     return kv_cache_blocks(
-        KVCacheRequest(num_blocks, memory, share),
+        CacheSizeOptions(num_blocks, memory, share),
         SPEC,
         free_bytes=free,
         max_model_len=max_model_len,

@@ -1,6 +1,5 @@
 """The kernels that a configuration names."""
 
-
 from octavo.build import build, model_facts
 from octavo.config import EngineConfig
 from octavo.errors import KernelUnavailableError
