@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "error.h"
 #include "isa.h"
@@ -54,9 +55,14 @@ void Program::make_room_for_logits(int32_t num_rows) {
   if (compiled_.head_width == 0 || num_rows <= logits_capacity_) return;
   const size_t rows = static_cast<size_t>(num_rows);
   const size_t depth = static_cast<size_t>(compiled_.head_depth);
-  logits_ = HugeMemory(rows * static_cast<size_t>(compiled_.head_width) * sizeof(float));
-  head_rows_ = HugeMemory(rows * depth * sizeof(float));
-  if (compiled_.head_is_integer) head_quantized_ = HugeMemory(rows * depth / kGroupSize * sizeof(QuantizedGroup));
+  // All of it first: if one allocation throws, the ops still point into the memory that they had.
+  HugeMemory new_logits(rows * static_cast<size_t>(compiled_.head_width) * sizeof(float));
+  HugeMemory new_head_rows(rows * depth * sizeof(float));
+  HugeMemory new_head_quantized;
+  if (compiled_.head_is_integer) new_head_quantized = HugeMemory(rows * depth / kGroupSize * sizeof(QuantizedGroup));
+  logits_ = std::move(new_logits);
+  head_rows_ = std::move(new_head_rows);
+  head_quantized_ = std::move(new_head_quantized);
   logits_capacity_ = num_rows;
   float* const x = reinterpret_cast<float*>(head_rows_.data());
   auto* const quantized = reinterpret_cast<QuantizedGroup*>(head_quantized_.data());

@@ -1,7 +1,6 @@
 #include "sampler.h"
 
 #include "error.h"
-#include "memory.h"
 
 namespace octavo {
 
@@ -25,10 +24,6 @@ void check_ranges(const int32_t* starts, int32_t num_rows, int32_t total) {
   for (int32_t i = 0; i < num_rows; ++i) check(starts[i] <= starts[i + 1], "per-row ranges must not decrease");
 }
 
-HugeMemory worker_scratch(const OctavoSampling& s, const KernelTable& kernels, const ThreadPool& pool) {
-  return HugeMemory(kernels.sample_scratch_bytes(s.vocab_size) * static_cast<size_t>(pool.size()));
-}
-
 }  // namespace
 
 void sample(const OctavoSampling& s, const KernelTable& kernels, ThreadPool& pool) {
@@ -40,7 +35,6 @@ void sample(const OctavoSampling& s, const KernelTable& kernels, ThreadPool& poo
   for (int32_t i = 0; i < s.num_rows; ++i) {
     check(s.penalty_rows[i] >= -1 && s.penalty_rows[i] < s.num_penalty_rows, "a penalty row is not there");
   }
-  const HugeMemory scratch = worker_scratch(s, kernels, pool);
   const SampleOp op{.logits = s.logits, .num_rows = s.num_rows, .vocab_size = s.vocab_size, .num_top = s.num_top,
                     .temperature = s.temperature, .top_k = s.top_k, .top_p = s.top_p, .min_p = s.min_p,
                     .seeds = s.seeds, .choice_indices = s.choice_indices, .positions = s.positions,
@@ -49,16 +43,15 @@ void sample(const OctavoSampling& s, const KernelTable& kernels, ThreadPool& poo
                     .output_counts = s.output_counts, .prompt_tokens = s.prompt_tokens, .bias_starts = s.bias_starts,
                     .bias_token_ids = s.bias_token_ids, .bias_values = s.bias_values,
                     .banned_starts = s.banned_starts, .banned_token_ids = s.banned_token_ids,
-                    .token_ids = s.token_ids, .out = arrays(s.out), .scratch = scratch.data()};
-  pool.run([&](Worker& worker) { kernels.sample(op, worker); });
+                    .token_ids = s.token_ids, .out = arrays(s.out)};
+  pool.run([&](Worker& worker) { kernels.sample(op, worker); }, kernels.sample_scratch_bytes(s.vocab_size));
 }
 
 void logprobs(const OctavoSampling& s, const KernelTable& kernels, ThreadPool& pool) {
   check_counts(s);
   check_token_ids(s.token_ids, s.num_rows, s.vocab_size);
-  const HugeMemory scratch = worker_scratch(s, kernels, pool);
-  const LogprobsOp op{s.logits, s.num_rows, s.vocab_size, s.num_top, s.token_ids, arrays(s.out), scratch.data()};
-  pool.run([&](Worker& worker) { kernels.logprobs(op, worker); });
+  const LogprobsOp op{s.logits, s.num_rows, s.vocab_size, s.num_top, s.token_ids, arrays(s.out)};
+  pool.run([&](Worker& worker) { kernels.logprobs(op, worker); }, kernels.sample_scratch_bytes(s.vocab_size));
 }
 
 }  // namespace octavo

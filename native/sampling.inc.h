@@ -198,8 +198,7 @@ inline void sample_row(const SampleRow& row, const SamplingScratch& scratch) {
 }
 
 [[maybe_unused]] void sample(const SampleOp& op, Worker& worker) {
-  const size_t offset = sample_scratch_bytes(op.vocab_size) * static_cast<size_t>(worker.index);
-  const SamplingScratch scratch(op.scratch + offset, op.vocab_size);
+  const SamplingScratch scratch(worker.scratch, op.vocab_size);
   for (int64_t row = claim(worker, 1); row < op.num_rows; row = claim(worker, 1)) {
     sample_row({op, static_cast<int32_t>(row)}, scratch);
   }

@@ -60,7 +60,7 @@ constexpr size_t kWorkerScratchBytes = size_t{1} << 20;
 struct Worker {
   int32_t index;       // 0 … count - 1
   int32_t count;
-  std::byte* scratch;  // kWorkerScratchBytes of its own, 64-byte aligned, content undefined
+  std::byte* scratch;  // kWorkerScratchBytes or more of its own, 64-byte aligned, content undefined
   void* pool;
 };
 
@@ -172,7 +172,6 @@ struct SampleOp {
   const int32_t* banned_token_ids;
   int32_t* token_ids;  // [num_rows], out
   LogprobArrays out;
-  std::byte* scratch;  // KernelTable::sample_scratch_bytes(vocab_size) for each worker, one after another
 };
 
 struct LogprobsOp {
@@ -182,7 +181,6 @@ struct LogprobsOp {
   int32_t num_top;
   const int32_t* token_ids;  // [num_rows]
   LogprobArrays out;
-  std::byte* scratch;  // as in SampleOp
 };
 
 }  // namespace octavo

@@ -87,10 +87,8 @@ ThreadPool::ThreadPool(int32_t num_threads) {
     throw Error("the number of threads must be 1 … " + std::to_string(kMaxThreads) + ", got " +
                 std::to_string(num_threads));
   }
-  scratch_ = HugeMemory(kWorkerScratchBytes * static_cast<size_t>(num_threads));
-  for (int32_t i = 0; i < num_threads; ++i) {
-    workers_.push_back({i, num_threads, scratch_.data() + kWorkerScratchBytes * static_cast<size_t>(i), this});
-  }
+  for (int32_t i = 0; i < num_threads; ++i) workers_.push_back({i, num_threads, nullptr, this});
+  grow_scratch(kWorkerScratchBytes);
   const BlockedSignals blocked;
   threads_.reserve(workers_.size());
   for (int32_t i = 1; i < num_threads; ++i) {
@@ -105,8 +103,14 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+void ThreadPool::grow_scratch(size_t bytes_per_worker) {
+  bytes_per_worker = round_up(bytes_per_worker, 64);
+  if (bytes_per_worker * workers_.size() <= scratch_.size()) return;
+  scratch_ = HugeMemory(bytes_per_worker * workers_.size());
+  for (size_t i = 0; i < workers_.size(); ++i) workers_[i].scratch = scratch_.data() + bytes_per_worker * i;
+}
+
 void ThreadPool::run_task(Task task, const void* context) {
-  const std::lock_guard lock(run_mutex_);
   const DefaultFloatingPoint floating_point;
   task_ = task;
   context_ = context;

@@ -25,9 +25,12 @@ class ThreadPool {
 
   int32_t size() const { return static_cast<int32_t>(workers_.size()); }
 
-  // Calls body(worker) on every worker and returns when all have returned. The body does not throw.
+  // Calls body(worker) on every worker and returns when all have returned. The body does not throw. Each worker has
+  // at least `scratch_bytes` of scratch memory, which the pool keeps.
   template <class Body>
-  void run(const Body& body) {
+  void run(const Body& body, size_t scratch_bytes = kWorkerScratchBytes) {
+    const std::lock_guard lock(run_mutex_);
+    grow_scratch(scratch_bytes);
     run_task([](const void* context, Worker& worker) { (*static_cast<const Body*>(context))(worker); }, &body);
   }
 
@@ -37,6 +40,7 @@ class ThreadPool {
  private:
   using Task = void (*)(const void* context, Worker& worker);
 
+  void grow_scratch(size_t bytes_per_worker);
   void run_task(Task task, const void* context);
   void work(Worker& worker);
   void wait_while(uint32_t phase);

@@ -37,15 +37,20 @@ def build(cmake: Path) -> Path:
     return PACKAGE
 
 
+def find_library(compiler: str, name: str) -> str:
+    """Path of one of the compiler's own libraries."""
+    command = [compiler, f"-print-file-name={name}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main() -> int:
     """Build, run, and return pytest's exit code."""
     binaries = Path(sys.executable).parent
     os.environ["PATH"] = f"{binaries}{os.pathsep}{os.environ['PATH']}"  # cmake finds the environment's ninja
     package = build(binaries / "cmake")
     compiler = os.environ.get("CXX", "c++")
-    runtime = subprocess.run(
-        [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    # libstdc++ as well, or AddressSanitizer does not find the function that throws, and aborts.
+    runtime = " ".join(find_library(compiler, name) for name in ("libasan.so", "libstdc++.so.6"))
     environment = {
         **os.environ,
         "LD_PRELOAD": runtime,
