@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from octavo.outputs import CompletionOutput as CompletionOutput
     from octavo.outputs import Logprob as Logprob
     from octavo.outputs import RequestOutput as RequestOutput
+    from octavo.sampling_params import RequestOutputKind as RequestOutputKind
     from octavo.sampling_params import SamplingParams as SamplingParams
 
 _ERRORS = (
@@ -52,6 +53,7 @@ _MODULES = {
     "Logprob": "octavo.outputs",
     "ModelConfig": "octavo.config",
     "RequestOutput": "octavo.outputs",
+    "RequestOutputKind": "octavo.sampling_params",
     "RunnerConfig": "octavo.config",
     "SamplingParams": "octavo.sampling_params",
     "SchedulerConfig": "octavo.config",

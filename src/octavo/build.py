@@ -1,32 +1,33 @@
 """`build`: the one place where all parts of an engine are put together."""
 
 import logging
+import stat
 import struct
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from octavo.config import EngineConfig, ResolvedConfig
+from octavo.config import CacheConfig, EngineConfig, ResolvedConfig
 from octavo.engine.core import EngineCore
 from octavo.engine.engine import Engine
+from octavo.errors import ConfigError
 from octavo.kernels.program import RopeSpec
-from octavo.kernels.select import available_threads
+from octavo.kernels.select import available_threads, native_support
 from octavo.kv.hashing import BlockHasher, FieldValue, model_root
 from octavo.kv.manager import KVCacheManager
+from octavo.kv.spec import KVCacheSpec
 from octavo.models.default_model import resolve_model_path
 from octavo.models.loaded import LoadedModel, load_model
-from octavo.resolve import MachineFacts, ModelFacts, kv_cache_spec, resolve
-from octavo.runner.kernels import make_kernels, native_isas
+from octavo.models.spec import ModelSpec
+from octavo.resolve import MachineFacts, ModelFacts, resolve
+from octavo.runner.kernels import KernelChoice, StepLimits, make_kernels
 from octavo.runner.memory import free_memory
 from octavo.runner.model_runner import ModelRunner
 from octavo.sched.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
-_SLOW = (
-    "the native kernels are missing or do not load, so the numpy reference computes, many times slower; "
-    "`octavo doctor` looks into it, and kernels=reference silences this"
-)
+MAX_TEMPLATE_BYTES = 2**20
 
 
 class Built(NamedTuple):
@@ -36,6 +37,7 @@ class Built(NamedTuple):
     config: ResolvedConfig
     model: LoadedModel
     kv: KVCacheManager
+    kv_spec: KVCacheSpec
 
 
 def build_engine(config: EngineConfig) -> Engine:
@@ -51,26 +53,18 @@ def build(config: EngineConfig) -> Built:
         ModelLoadError: the model cannot be found, read or fetched.
         KernelUnavailableError: kernels were chosen that cannot run here.
     """
-    chat_template = config.model.chat_template
     model = load_model(
-        resolve_model_path(config.model.model),
-        chat_template=None if chat_template is None else Path(chat_template),
+        resolve_model_path(config.model.model), chat_template=_template_file(config.model.chat_template)
     )
-    facts = model_facts(model)
-    resolved = resolve(config, facts, measure_machine(model))
+    machine, kv_spec = measure_machine(model), _kv_cache_spec(config.cache, model.spec)
+    facts = ModelFacts(str(model.path), model.spec.architecture, model.spec.context_length)
+    resolved = resolve(config, facts, machine=machine, kv_spec=kv_spec)
     logger.info("configuration: %s", asdict(resolved))
     if config.runner.kernels == "auto" and resolved.kernels == "reference":
-        logger.warning(_SLOW)
-    interpreter, sampler = make_kernels(resolved, model.program, kv_cache_spec(config, facts))
-    runner = ModelRunner(
-        interpreter,
-        sampler,
-        max_num_seqs=resolved.scheduler.max_num_seqs,
-        max_num_batched_tokens=resolved.scheduler.max_num_batched_tokens,
-        max_model_len=resolved.max_model_len,
-        vocab_size=model.spec.vocab_size,
-        eos_token_ids=model.tokenizer.eos_token_ids,
-    )
+        logger.warning(
+            "the numpy reference computes, many times slower: %s (kernels=reference silences this)",
+            machine.native.problem,
+        )
     kv = KVCacheManager(
         num_blocks=resolved.num_blocks,
         block_size=resolved.block_size,
@@ -81,24 +75,67 @@ def build(config: EngineConfig) -> Built:
     scheduler = Scheduler(resolved.scheduler, kv, max_model_len=resolved.max_model_len)
     hasher = BlockHasher(resolved.block_size, hash_root(resolved, model))
     engine = Engine(
-        EngineCore(scheduler, runner),
+        EngineCore(scheduler, _make_runner(resolved, model, kv_spec)),
         model.tokenizer,
         block_hasher=hasher if resolved.enable_prefix_caching else None,
     )
-    return Built(engine, resolved, model, kv)
+    return Built(engine, resolved, model, kv, kv_spec)
 
 
-def model_facts(model: LoadedModel) -> ModelFacts:
-    """What configuration depends on, out of everything that is known about the model."""
-    spec = model.spec
-    return ModelFacts(
-        path=str(model.path),
-        architecture=spec.architecture,
-        context_length=spec.context_length,
-        num_layers=spec.num_layers,
-        num_kv_heads=spec.num_kv_heads,
-        head_dim=spec.head_dim,
+def _template_file(name: str | None) -> Path | None:
+    """The file to read a chat template from; a pipe or a device could be read for ever."""
+    if name is None:
+        return None
+    path = Path(name)
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return path  # reading it says what is wrong
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"chat_template is {name}, which is no regular file; give a jinja2 file")
+    if status.st_size > MAX_TEMPLATE_BYTES:
+        raise ConfigError(
+            f"chat_template is {name}, a file of {status.st_size} bytes, but a template may have at most "
+            f"{MAX_TEMPLATE_BYTES}; give a jinja2 file"
+        )
+    return path
+
+
+def _kv_cache_spec(cache: CacheConfig, model: ModelSpec) -> KVCacheSpec:
+    return KVCacheSpec(
+        block_size=cache.block_size,
+        num_layers=model.num_layers,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        dtype=cache.kv_dtype,
     )
+
+
+def _make_runner(config: ResolvedConfig, model: LoadedModel, kv_spec: KVCacheSpec) -> ModelRunner:
+    max_num_tokens, max_num_seqs = config.scheduler.max_num_batched_tokens, config.scheduler.max_num_seqs
+    try:
+        interpreter, sampler = make_kernels(
+            KernelChoice(config.kernels, config.isa, config.num_threads),
+            model.program,
+            kv_spec=kv_spec,
+            num_blocks=config.num_blocks,
+            limits=StepLimits(max_num_tokens, max_num_seqs),
+        )
+        return ModelRunner(
+            interpreter,
+            sampler,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_tokens,
+            max_model_len=config.max_model_len,
+            vocab_size=model.spec.vocab_size,
+            eos_token_ids=model.tokenizer.eos_token_ids,
+        )
+    except MemoryError:
+        raise ConfigError(
+            f"there is not enough memory for steps of max_num_batched_tokens={max_num_tokens} tokens and "
+            f"max_num_seqs={max_num_seqs} sequences beside a KV cache of {config.kv_cache_bytes} bytes; "
+            f"lower one of them"
+        ) from None
 
 
 def measure_machine(model: LoadedModel) -> MachineFacts:
@@ -106,7 +143,7 @@ def measure_machine(model: LoadedModel) -> MachineFacts:
     return MachineFacts(
         free_bytes=max(free_memory() - model.weight_bytes, 0),
         num_cpus=available_threads(),
-        native_isas=native_isas(),
+        native=native_support(),
     )
 
 

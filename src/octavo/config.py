@@ -10,12 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
+from octavo.diagnostics import shown
 from octavo.errors import ConfigError
+from octavo.vllm_options import FOREIGN_OPTIONS, without_harmless
 
 KVDtypeName = Literal["float16", "float32"]
 PolicyName = Literal["fcfs", "priority"]
 KernelsName = Literal["auto", "native", "reference"]
 IsaName = Literal["auto", "generic", "avx2", "avx512", "avx512vnni", "neon"]
+
+
+MAX_BLOCK_SIZE = 65_536
+MAX_BLOCKS = 2**31 - 1
+"""Block ids are 32-bit integers."""
+MAX_BATCHED_TOKENS = 1_048_576
+MAX_SEQS = 65_536
+MAX_WAITING_REQUESTS = 16_777_216
+MAX_THREADS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +45,7 @@ class ModelConfig:
         if self.max_model_len is not None and self.max_model_len < 2:
             raise ConfigError(
                 f"max_model_len must be at least 2, one token of prompt and one of output, "
-                f"got {self.max_model_len}"
+                f"got {shown(self.max_model_len)}"
             )
 
 
@@ -60,15 +71,17 @@ class CacheConfig:
     def __post_init__(self) -> None:
         _check_types(self)
         if self.block_size < 8 or self.block_size % 8:
-            raise ConfigError(f"block_size must be a positive multiple of 8, got {self.block_size}")
+            raise ConfigError(f"block_size must be a positive multiple of 8, got {shown(self.block_size)}")
+        _check_bounds("block_size", self.block_size, MAX_BLOCK_SIZE)
         if not 0.0 < self.kv_cache_memory_share <= 0.95:
             raise ConfigError(
-                f"kv_cache_memory_share must be above 0 and at most 0.95, got {self.kv_cache_memory_share}"
+                f"kv_cache_memory_share must be above 0 and at most 0.95, "
+                f"got {shown(self.kv_cache_memory_share)}"
             )
         if not 0.0 <= self.watermark < 1.0:
-            raise ConfigError(f"watermark must be at least 0 and below 1, got {self.watermark}")
-        if self.num_blocks is not None and self.num_blocks < 1:
-            raise ConfigError(f"num_blocks must be at least 1, got {self.num_blocks}")
+            raise ConfigError(f"watermark must be at least 0 and below 1, got {shown(self.watermark)}")
+        if self.num_blocks is not None:
+            _check_bounds("num_blocks", self.num_blocks, MAX_BLOCKS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,12 +105,13 @@ class SchedulerConfig:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        for name in ("max_num_batched_tokens", "max_num_seqs", "max_waiting_requests"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        _check_bounds("max_num_batched_tokens", self.max_num_batched_tokens, MAX_BATCHED_TOKENS)
+        _check_bounds("max_num_seqs", self.max_num_seqs, MAX_SEQS)
+        _check_bounds("max_waiting_requests", self.max_waiting_requests, MAX_WAITING_REQUESTS)
         if self.long_prefill_token_threshold < 0:
             raise ConfigError(
-                f"long_prefill_token_threshold must be at least 0, got {self.long_prefill_token_threshold}"
+                f"long_prefill_token_threshold must be at least 0, "
+                f"got {shown(self.long_prefill_token_threshold)}"
             )
 
 
@@ -114,8 +128,8 @@ class RunnerConfig:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        if self.num_threads is not None and self.num_threads < 1:
-            raise ConfigError(f"num_threads must be at least 1, got {self.num_threads}")
+        if self.num_threads is not None:
+            _check_bounds("num_threads", self.num_threads, MAX_THREADS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,10 +145,12 @@ class EngineConfig:
     def from_options(cls, options: Mapping[str, object]) -> "EngineConfig":
         """Sort options by name into the parts; a name is unique over all of them.
 
+        Options of vLLM are accepted where they ask for what happens anyway, as ``tensor_parallel_size=1``.
+
         Raises:
             ConfigError: an option does not exist, with the nearest names, or its value is wrong.
         """
-        rest = dict(options)
+        rest = without_harmless(options)
         parts = {}
         for part in fields(cls):
             kind: Any = part.default_factory
@@ -184,32 +200,20 @@ class ResolvedConfig:
 OPTION_NAMES = tuple(f.name for part in fields(EngineConfig) for f in fields(part.default_factory))  # type: ignore[arg-type]
 """Names of all options, over all parts."""
 
-_FOREIGN_OPTIONS = {
-    "dtype": "weights keep their file's quantisation, sums are float32; kv_dtype sets the cache's format",
-    "quantization": "weights keep the quantisation of their file",
-    "gpu_memory_utilization": "no GPU is used; kv_cache_memory or kv_cache_memory_share size the KV cache",
-    "kv_cache_dtype": "the option is kv_dtype",
-    "kv_cache_memory_bytes": "the option is kv_cache_memory, as in '4GiB'",
-    "num_gpu_blocks_override": "the option is num_blocks",
-    "swap_space": "a preempted request is computed anew, nothing is swapped",
-    "cpu_offload_gb": "the model is computed on the CPU",
-    "tensor_parallel_size": "one process computes the whole model; num_threads sets its threads",
-    "pipeline_parallel_size": "one process computes the whole model; num_threads sets its threads",
-    "data_parallel_size": "one process computes the whole model; num_threads sets its threads",
-    "tokenizer": "the tokenizer is the one in the model file",
-    "trust_remote_code": "no code is ever loaded with a model",
-    "enforce_eager": "nothing is captured or compiled at run time, so there is nothing to turn off",
-    "seed": "a seed belongs to a request: SamplingParams(seed=…)",
-}
-"""Options of vLLM that mean nothing here, and what to do instead."""
-
 
 def _unknown_option(name: str) -> ConfigError:
-    if name in _FOREIGN_OPTIONS:
-        return ConfigError(f"there is no option {name}: {_FOREIGN_OPTIONS[name]}; leave it out")
+    if name in FOREIGN_OPTIONS:
+        return ConfigError(f"there is no option {name}: {FOREIGN_OPTIONS[name].way_out}; leave it out")
     near = difflib.get_close_matches(name, OPTION_NAMES, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(OPTION_NAMES)}"
     return ConfigError(f"there is no option {name}; {hint}")
+
+
+def _check_bounds(name: str, value: int, high: int) -> None:
+    if value < 1:
+        raise ConfigError(f"{name} must be at least 1, got {shown(value)}; raise it or leave it out")
+    if value > high:
+        raise ConfigError(f"{name} must be at most {high}, got {shown(value)}; lower it or leave it out")
 
 
 def _check_types(config: object) -> None:
@@ -219,10 +223,10 @@ def _check_types(config: object) -> None:
         choices = get_args(annotation) if getattr(annotation, "__origin__", None) is Literal else ()
         if choices:
             if value not in choices:
-                raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
             continue
         allowed = get_args(annotation) or (annotation,)
         is_whole_number = type(value) is int and float in allowed
         if type(value) not in allowed and not is_whole_number:
             kinds = " or ".join("None" if kind is type(None) else kind.__name__ for kind in allowed)
-            raise ConfigError(f"{name} must be of type {kinds}, got {value!r}")
+            raise ConfigError(f"{name} must be of type {kinds}, got {shown(value)}")

@@ -6,13 +6,13 @@ A message says what was got, what the limit is and the way out, because the read
     ├── RequestError              the client's fault (HTTP 4xx); costs nobody else anything
     │   ├── InvalidRequestError     a value out of range; ``param`` names it
     │   ├── ContextLengthError      longer than the model or the KV cache can ever hold
-    │   ├── ModelNotFoundError      no such model here
     │   └── UnsupportedFeatureError valid elsewhere, not built here
     ├── CapacityError             try again later (HTTP 429 or 503)
     │   ├── QueueFullError          the waiting queue is at its bound
     │   └── DrainingError           shutting down
     ├── EngineError               our fault (HTTP 5xx)
     │   ├── ModelLoadError          a file that is truncated, malformed or of an unknown kind
+    │   │   └── ModelNotFoundError    no such file, and no model of that name
     │   ├── KernelUnavailableError  an explicit choice that this machine cannot run
     │   ├── StepError               one step failed; its requests were rolled back
     │   └── EngineDeadError         the engine has stopped and answers nothing any more
@@ -47,10 +47,6 @@ class ContextLengthError(RequestError):
     """The request is longer than the model's context or the whole KV cache."""
 
 
-class ModelNotFoundError(RequestError):
-    """The named model is not available here."""
-
-
 class UnsupportedFeatureError(RequestError):
     """A feature that other engines have and this one does not."""
 
@@ -73,6 +69,10 @@ class EngineError(OctavoError):
 
 class ModelLoadError(EngineError):
     """A model file is truncated, malformed or of a kind that is not supported."""
+
+
+class ModelNotFoundError(ModelLoadError):
+    """There is no such model file, and no model of that name to fetch."""
 
 
 class KernelUnavailableError(EngineError):

@@ -2,12 +2,15 @@
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Self
 
 
 class InterruptFlag:
-    """While it is entered, the first Ctrl-C only sets the flag; the second one raises at once.
+    """While it is entered, Ctrl-C only sets the flag, however often it is pressed; nothing is cut in half.
+
+    It is raised by `raise_if_set`, or on leaving if nobody asked. A step that never ends is ended by SIGQUIT
+    (Ctrl-backslash) or SIGTERM.
 
     Where Ctrl-C does not raise ``KeyboardInterrupt`` anyway (another thread, a handler of the
     application's own) nothing is changed.
@@ -29,13 +32,14 @@ class InterruptFlag:
     ) -> None:
         if self._is_installed:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            self._is_installed = False
+        if error is None:
+            self.raise_if_set()
 
     def raise_if_set(self) -> None:
         """Raise the ``KeyboardInterrupt`` that was held back."""
         if self.is_set:
             raise KeyboardInterrupt
 
-    def _handle(self, signal_number: int, frame: FrameType | None) -> None:
-        if self.is_set:
-            signal.default_int_handler(signal_number, frame)
+    def _handle(self, *_: object) -> None:
         self.is_set = True

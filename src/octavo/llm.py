@@ -1,21 +1,33 @@
 """`LLM`: offline generation for a list of prompts, under vLLM's names."""
 
 import itertools
+import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 from octavo.build import build
 from octavo.config import EngineConfig, ResolvedConfig
-from octavo.engine.prompt import EncodedPrompt, Prompt, encode_chat, encode_prompt
+from octavo.engine.prompt import (
+    EncodedPrompt,
+    Prompt,
+    encode_chat,
+    encode_prompt,
+    list_conversations,
+    list_prompts,
+    template_variables,
+)
+from octavo.engine.request_check import check_params
 from octavo.engine.tokenizer import ChatMessage, Tokenizer
-from octavo.errors import InvalidRequestError, QueueFullError
+from octavo.errors import CapacityError, InvalidRequestError, QueueFullError
 from octavo.interrupt import InterruptFlag
 from octavo.outputs import RequestOutput
 from octavo.progress import GenerationProgress
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 Conversation = Sequence[ChatMessage]
 T = TypeVar("T")
@@ -35,7 +47,8 @@ class LLM:
         outputs = llm.generate(["Hello", "Good night"], SamplingParams(temperature=0, max_tokens=32))
         print(outputs[0].outputs[0].text)
 
-    Not thread-safe; `AsyncEngine` serves many callers.
+    One thread at a time: what another one asks for meanwhile is refused with `CapacityError`, `close`
+    included. `AsyncEngine` serves many callers.
 
     Args:
         model: a .gguf file, or the short name of the default model, which is fetched if need be.
@@ -55,6 +68,7 @@ class LLM:
         self.config: ResolvedConfig = built.config
         self._engine = built.engine
         self._request_numbers = itertools.count()
+        self._in_use = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -85,13 +99,12 @@ class LLM:
 
         Raises:
             RequestError: a prompt or a parameter is at fault; nothing of this call goes on.
+            CapacityError: another thread is using this LLM.
             KeyboardInterrupt: Ctrl-C; nothing of this call goes on, and the LLM can be used again.
         """
-        many = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
         tokenizer = self._engine.tokenizer
-        return self._generate(
-            [encode_prompt(prompt, tokenizer) for prompt in many], sampling_params, use_tqdm, priority
-        )
+        encoded = [encode_prompt(prompt, tokenizer) for prompt in list_prompts(prompts)]
+        return self._generate(encoded, sampling_params, use_tqdm, priority)
 
     def chat(
         self,
@@ -99,7 +112,9 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
+        chat_template: str | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         tools: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> list[RequestOutput]:
@@ -109,22 +124,29 @@ class LLM:
             messages: one conversation, a list of ``{"role": …, "content": …}``, or a list of conversations.
             sampling_params: for all conversations, or one each; `SamplingParams()` if omitted.
             use_tqdm: show a progress bar on standard error.
+            chat_template: jinja2 text to use instead of the model's own template.
             add_generation_prompt: open the assistant's turn.
+            continue_final_message: let the model go on with the last message instead of answering it; needs
+                ``add_generation_prompt=False``.
             tools: descriptions of functions, for templates that take them.
             chat_template_kwargs: further variables of the template.
 
         Raises:
             RequestError: the template refuses a conversation, or a parameter is at fault.
+            CapacityError: another thread is using this LLM.
+            KeyboardInterrupt: as in `generate`.
         """
-        variables = {**(chat_template_kwargs or {}), **({} if tools is None else {"tools": tools})}
+        variables = template_variables(chat_template_kwargs, tools)
         prompts = [
             encode_chat(
                 conversation,
                 self._engine.tokenizer,
                 add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                chat_template=chat_template,
                 **variables,
             )
-            for conversation in _conversations(messages)
+            for conversation in list_conversations(messages)
         ]
         return self._generate(prompts, sampling_params, use_tqdm, None)
 
@@ -133,12 +155,36 @@ class LLM:
         return self._engine.tokenizer
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes."""
-        return self._engine.reset_prefix_cache()
+        """Forget all cached prefixes.
+
+        Raises:
+            CapacityError: another thread is using this LLM.
+        """
+        with self._alone():
+            return self._engine.reset_prefix_cache()
 
     def close(self) -> None:
-        """Give back memory and threads; calling it again does nothing."""
-        self._engine.close()
+        """Give back memory and threads; calling it again does nothing.
+
+        Raises:
+            CapacityError: another thread is using this LLM.
+        """
+        with self._alone():
+            self._engine.close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[InterruptFlag]:
+        """Keep other threads out. Ctrl-C is held back first, so that nothing stays locked."""
+        with InterruptFlag() as interrupt:
+            if not self._in_use.acquire(blocking=False):
+                raise CapacityError(
+                    "another thread is using this LLM; wait for it, give each thread an LLM of its own, or "
+                    "use AsyncEngine"
+                )
+            try:
+                yield interrupt
+            finally:
+                self._in_use.release()
 
     def _generate(
         self,
@@ -147,33 +193,32 @@ class LLM:
         use_tqdm: bool,
         priority: Sequence[int] | None,
     ) -> list[RequestOutput]:
-        params = _one_each("sampling_params", sampling_params or SamplingParams(), len(prompts))
+        chosen = SamplingParams() if sampling_params is None else sampling_params
+        params = [_final_only(each) for each in _one_each("sampling_params", chosen, len(prompts))]
         priorities = _one_each("priority", 0 if priority is None else priority, len(prompts))
         requests = [
             _PendingRequest(str(next(self._request_numbers)), *parts)
             for parts in zip(prompts, params, priorities, strict=True)
         ]
-        with GenerationProgress(len(requests), enabled=use_tqdm) as progress:
-            finished = self._run(requests, progress)
+        with self._alone() as interrupt, GenerationProgress(len(requests), enabled=use_tqdm) as progress:
+            finished = self._run(requests, progress, interrupt)
         return [finished[request.request_id] for request in requests]
 
     def _run(
-        self, requests: Sequence[_PendingRequest], progress: GenerationProgress
+        self, requests: Sequence[_PendingRequest], progress: GenerationProgress, interrupt: InterruptFlag
     ) -> dict[str, RequestOutput]:
         finished: dict[str, RequestOutput] = {}
         pending = deque(requests)
-        with InterruptFlag() as interrupt:
-            try:
-                while pending or self._engine.has_unfinished_requests:
-                    self._add_some(pending)
-                    for output in self._engine.step():
-                        progress.update(output)
-                        if output.finished:
-                            finished[output.request_id] = output
-                    interrupt.raise_if_set()
-            except BaseException:
-                self._engine.abort_all()
-                raise
+        num_tokens_before = self._engine.num_output_tokens
+        try:
+            while pending or self._engine.has_unfinished_requests:
+                self._add_some(pending)
+                finished.update((output.request_id, output) for output in self._engine.step())
+                progress.update(len(finished), self._engine.num_output_tokens - num_tokens_before)
+                interrupt.raise_if_set()
+        except BaseException:
+            self._engine.abort_all()
+            raise
         return finished
 
     def _add_some(self, pending: deque[_PendingRequest]) -> None:
@@ -197,13 +242,10 @@ class LLM:
             pending.popleft()
 
 
-def _conversations(messages: Conversation | Sequence[Conversation]) -> list[Conversation]:
-    """One conversation is a list of messages, several are a list of lists."""
-    is_one = all(isinstance(message, Mapping) for message in messages)
-    conversations = [messages] if is_one else list(messages)
-    if not all(conversations):
-        raise InvalidRequestError("a conversation needs at least one message", param="messages")
-    return conversations  # type: ignore[return-value]  # as was just found out
+def _final_only(params: SamplingParams) -> SamplingParams:
+    """The same parameters for somebody who looks at nothing before it is finished."""
+    check_params(params)
+    return replace(params, output_kind=RequestOutputKind.FINAL_ONLY)
 
 
 def _one_each(name: str, value: T | Sequence[T], count: int) -> list[T]:

@@ -20,13 +20,17 @@ Logprobs = dict[int, Logprob]
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """One of the ``n`` continuations of a request."""
+    """One of the ``n`` continuations of a request.
+
+    Text, tokens and log-probabilities are everything so far, or with ``RequestOutputKind.DELTA`` what is new.
+    """
 
     index: int
     text: str = ""
-    token_ids: list[int] = field(default_factory=list)
+    token_ids: Sequence[int] = field(default_factory=list)
     cumulative_logprob: float | None = None
-    logprobs: list[Logprobs] | None = None
+    """Sum over all tokens so far, whatever the kind of output."""
+    logprobs: Sequence[Logprobs] | None = None
     finish_reason: str | None = None
     """"stop", "length", "abort" or "error"; ``None`` while it runs."""
     stop_reason: int | str | None = None
@@ -36,26 +40,23 @@ class CompletionOutput:
     seed: int | None = None
     """The seed used, given or drawn."""
 
-    @property
     def finished(self) -> bool:
-        """Whether no more tokens will come."""
+        """Whether no more tokens will come. A method, as in vLLM."""
         return self.finish_reason is not None
 
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request's prompt and everything generated so far."""
+    """A request's prompt and what was generated: everything so far, or with DELTA what is new."""
 
     request_id: str
     prompt: str | None
     prompt_token_ids: Sequence[int]
     outputs: list[CompletionOutput]
+    """All continuations by index; with DELTA those that have something new."""
     prompt_logprobs: list[Logprobs | None] | None = None
-    """One entry per prompt token, the first ``None``."""
+    """One entry per prompt token, the first ``None``; with DELTA in one output only."""
     num_cached_tokens: int = 0
     """Prompt tokens whose K/V was found in the prefix cache."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether every continuation has ended."""
-        return all(output.finished for output in self.outputs)
+    finished: bool = False
+    """Whether every continuation has ended."""

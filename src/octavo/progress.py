@@ -7,7 +7,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from octavo.outputs import RequestOutput
+from octavo.diagnostics import best_effort_stderr
 
 
 class GenerationProgress:
@@ -25,14 +25,12 @@ class GenerationProgress:
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(file=best_effort_stderr()),
             disable=not enabled,
         )
         self._task = self._progress.add_task("Prompts", total=num_prompts, rate="")
         self._started = time.monotonic()
         self._enabled = enabled
-        self._num_tokens: dict[str, int] = {}
-        self._num_all_tokens = 0
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -43,17 +41,9 @@ class GenerationProgress:
     ) -> None:
         self._progress.stop()
 
-    def update(self, output: RequestOutput) -> None:
-        """Count what a request has generated so far, and whether it has finished."""
+    def update(self, num_finished: int, num_tokens: int) -> None:
+        """Show how many prompts are done, and how many tokens have been generated for all of them."""
         if not self._enabled:
             return
-        num_tokens = sum(len(choice.token_ids) for choice in output.outputs)
-        # A running total: adding up all requests for each output of a step would be quadratic in them.
-        self._num_all_tokens += num_tokens - self._num_tokens.get(output.request_id, 0)
-        self._num_tokens[output.request_id] = num_tokens
         seconds = max(time.monotonic() - self._started, 1e-9)
-        self._progress.update(
-            self._task,
-            advance=int(output.finished),
-            rate=f"{self._num_all_tokens / seconds:.1f} tok/s",
-        )
+        self._progress.update(self._task, completed=num_finished, rate=f"{num_tokens / seconds:.1f} tok/s")

@@ -1,10 +1,13 @@
 """`SamplingParams`: how the tokens of one request are chosen and when it ends."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeVar
 
+from octavo.diagnostics import shown
 from octavo.errors import InvalidRequestError
 
 T = TypeVar("T")
@@ -17,6 +20,17 @@ MAX_N = 128
 MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 1024
 """Characters of one stop string: every generated character is compared with every stop string."""
+
+
+class RequestOutputKind(Enum):
+    """What the outputs of a request hold while it runs."""
+
+    CUMULATIVE = 0
+    """Every output: everything so far."""
+    DELTA = 1
+    """Every output: what is new since the one before, of the continuations that have something new."""
+    FINAL_ONLY = 2
+    """One output, when all is done."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +81,8 @@ class SamplingParams:
     """Return the log-probability of each generated token and of this many alternatives."""
     prompt_logprobs: int | None = None
     """The same for each token of the prompt (the first has none)."""
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    """What outputs hold while the request runs: everything so far, only what is new, or nothing."""
 
     def __post_init__(self) -> None:
         _check_integer("n", self.n, 1, MAX_N)
@@ -94,6 +110,11 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if (count := getattr(self, name)) is not None:
                 _check_integer(name, count, 0, MAX_LOGPROBS)
+        if not isinstance(self.output_kind, RequestOutputKind):
+            raise InvalidRequestError(
+                f"output_kind must be a RequestOutputKind, got {shown(self.output_kind)}",
+                param="output_kind",
+            )
         # Copies, so that a caller who changes a list afterwards does not change a request under way.
         object.__setattr__(self, "stop", _checked_stop(self.stop))
         object.__setattr__(self, "stop_token_ids", _checked_token_ids("stop_token_ids", self.stop_token_ids))
@@ -112,17 +133,18 @@ class SamplingParams:
 
 def _check_integer(name: str, value: object, low: int, high: int | None) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequestError(f"{name} must be an integer, got {value!r}", param=name)
+        raise InvalidRequestError(f"{name} must be an integer, got {shown(value)}", param=name)
     if value < low or (high is not None and value > high):
         bound = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise InvalidRequestError(f"{name} must be {bound}, got {value}", param=name)
+        raise InvalidRequestError(f"{name} must be {bound}, got {shown(value)}", param=name)
 
 
 def _check_number(name: str, value: object, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidRequestError(f"{name} must be a finite number, got {value!r}", param=name)
+    # An integer may be larger than any float, and comparing the two is exact; a NaN is in no range.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        raise InvalidRequestError(f"{name} must be a finite number, got {shown(value)}", param=name)
     if not low <= value <= high:
-        raise InvalidRequestError(f"{name} must be between {low} and {high}, got {value}", param=name)
+        raise InvalidRequestError(f"{name} must be between {low} and {high}, got {shown(value)}", param=name)
 
 
 def _checked_stop(stop: Sequence[str] | None) -> tuple[str, ...]:
@@ -133,7 +155,7 @@ def _checked_stop(stop: Sequence[str] | None) -> tuple[str, ...]:
         )
     for text in strings:
         if not isinstance(text, str):
-            raise InvalidRequestError(f"stop must hold strings, got {text!r}", param="stop")
+            raise InvalidRequestError(f"stop must hold strings, got {shown(text)}", param="stop")
         if not 1 <= len(text) <= MAX_STOP_LENGTH:
             raise InvalidRequestError(
                 f"a stop string must have 1 to {MAX_STOP_LENGTH} characters, got {len(text)}", param="stop"
@@ -153,7 +175,7 @@ def _checked_biases(biases: Mapping[int, float] | None) -> dict[int, float]:
         return {}
     if not isinstance(biases, Mapping):
         raise InvalidRequestError(
-            f"logit_bias must map token ids to numbers, got {biases!r}", param="logit_bias"
+            f"logit_bias must map token ids to numbers, got {shown(biases)}", param="logit_bias"
         )
     for token_id, bias in biases.items():
         _check_integer("logit_bias", token_id, 0, None)
@@ -165,5 +187,5 @@ def _checked_list(name: str, values: Sequence[T] | None) -> tuple[T, ...]:
     if values is None:
         return ()
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
-        raise InvalidRequestError(f"{name} must be a list, got {values!r}", param=name)
+        raise InvalidRequestError(f"{name} must be a list, got {shown(values)}", param=name)
     return tuple(values)

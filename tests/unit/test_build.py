@@ -1,10 +1,13 @@
 """The parts of an engine, put together; and what separates one cache from another."""
 
+import os
+
 import pytest
 
-from octavo.build import build, build_engine, hash_root
+from octavo.build import MAX_TEMPLATE_BYTES, build, build_engine, hash_root
 from octavo.config import EngineConfig
-from octavo.errors import ConfigError, ModelLoadError
+from octavo.errors import ConfigError, ModelNotFoundError
+from octavo.kernels.select import NativeSupport
 from octavo.sampling_params import SamplingParams
 
 
@@ -25,6 +28,14 @@ def test_the_parts_fit_together(path):
     assert built.config.block_size == built.kv.block_size == 8
     assert built.engine.tokenizer is built.model.tokenizer
     assert built.config.model == str(path)
+    spec, model = built.kv_spec, built.model.spec
+    assert (spec.block_size, spec.dtype) == (8, "float16")
+    assert (spec.num_layers, spec.num_kv_heads, spec.head_dim) == (
+        model.num_layers,
+        model.num_kv_heads,
+        model.head_dim,
+    )
+    assert built.config.kv_bytes_per_token == spec.bytes_per_token
     assert built.config.max_model_len == built.model.spec.context_length
     built.engine.close()
 
@@ -71,6 +82,26 @@ def test_a_chat_template_from_a_file(path, tmp_path):
     engine.close()
 
 
+def test_a_chat_template_that_could_be_read_for_ever_is_not_read(path, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in (tmp_path / "pipe", tmp_path, "/dev/zero"):
+        with pytest.raises(ConfigError, match="which is no regular file; give a jinja2 file"):
+            build(config(path, chat_template=str(name)))
+    big = tmp_path / "big"
+    big.write_bytes(b" " * (MAX_TEMPLATE_BYTES + 1))
+    with pytest.raises(ConfigError, match=f"1048577 bytes, but .* at most {MAX_TEMPLATE_BYTES}"):
+        build(config(path, chat_template=str(big)))
+
+
+def test_steps_that_do_not_fit_in_memory_are_told_with_the_numbers(path, monkeypatch):
+    def fail(*_args, **_options):
+        raise MemoryError
+
+    monkeypatch.setattr("octavo.build.make_kernels", fail)
+    with pytest.raises(ConfigError, match=r"max_num_batched_tokens=512 tokens .* lower one of them"):
+        build(config(path))
+
+
 def test_what_was_resolved_is_logged_once(path, caplog):
     with caplog.at_level("INFO", logger="octavo.build"):
         build_engine(config(path)).close()
@@ -80,14 +111,19 @@ def test_what_was_resolved_is_logged_once(path, caplog):
 
 @pytest.mark.parametrize(("kernels", "warns"), [("auto", True), ("reference", False)])
 def test_falling_back_to_the_slow_reference_is_no_secret(path, caplog, monkeypatch, kernels, warns):
-    monkeypatch.setattr("octavo.build.native_isas", lambda: ())
+    broken = NativeSupport(
+        (), problem="the native library x.so has interface version 2, this package needs 1"
+    )
+    monkeypatch.setattr("octavo.build.native_support", lambda: broken)
     build_engine(config(path, kernels=kernels)).close()
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert [("the numpy reference computes" in warning) for warning in warnings] == [True] * warns
+    assert [
+        "the numpy reference computes" in warning and broken.problem in warning for warning in warnings
+    ] == [True] * warns
 
 
 def test_a_missing_model_is_named():
-    with pytest.raises(ModelLoadError, match=r"nowhere\.gguf"):
+    with pytest.raises(ModelNotFoundError, match=r"nowhere\.gguf"):
         build(config("nowhere.gguf"))
 
 

@@ -6,14 +6,25 @@ import pytest
 
 from octavo.config import OPTION_NAMES, CacheConfig, EngineConfig, ResolvedConfig, SchedulerConfig
 from octavo.errors import ConfigError, KernelUnavailableError
-from octavo.resolve import MachineFacts, ModelFacts, kv_cache_spec, resolve
+from octavo.kernels.select import NativeSupport
+from octavo.kv.spec import KVCacheSpec
+from octavo.resolve import MachineFacts, ModelFacts, resolve
 
-MODEL = ModelFacts("model.gguf", "llama", 2048, 2, 2, 64)
-MACHINE = MachineFacts(2**28, 4, ("avx2", "generic"))
+MODEL = ModelFacts("model.gguf", "llama", 2048)
+MACHINE = MachineFacts(2**28, 4, NativeSupport(("avx2", "generic"), ("avx512", "avx2", "generic")))
+NO_LIBRARY = NativeSupport((), problem="the native library is not there; run `make setup`")
 
 
 def resolved(machine=MACHINE, **options):
-    return resolve(EngineConfig.from_options(options), MODEL, machine)
+    config = EngineConfig.from_options(options)
+    spec = KVCacheSpec(
+        block_size=config.cache.block_size,
+        num_layers=2,
+        num_kv_heads=2,
+        head_dim=64,
+        dtype=config.cache.kv_dtype,
+    )
+    return resolve(config, MODEL, machine=machine, kv_spec=spec)
 
 
 def test_options_find_their_parts():
@@ -36,14 +47,49 @@ def test_option_names_are_unique():
         ("max_num_sequences", r"did you mean max_num_seqs"),
         ("zzz", r"there is no option zzz; there are: model, max_model_len"),
         ("dtype", r"there is no option dtype: weights keep .* leave it out"),
-        ("gpu_memory_utilization", r"kv_cache_memory or kv_cache_memory_share"),
         ("tensor_parallel_size", r"num_threads sets its threads; leave it out"),
+        ("enforce_eager", r"nothing is captured or compiled"),
+        ("seed", r"a seed belongs to a request"),
         ("num_gpu_blocks_override", r"the option is num_blocks"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_way_out(name, message):
     with pytest.raises(ConfigError, match=message):
-        EngineConfig.from_options({name: 1})
+        EngineConfig.from_options({name: 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dtype", "auto"),
+        ("quantization", None),
+        ("kv_cache_dtype", "auto"),
+        ("tensor_parallel_size", 1),
+        ("pipeline_parallel_size", 1),
+        ("enforce_eager", True),
+        ("enforce_eager", False),
+        ("trust_remote_code", False),
+        ("swap_space", 0),
+        ("seed", None),
+    ],
+)
+def test_an_option_of_vllm_that_changes_nothing_is_accepted(name, value, caplog):
+    assert EngineConfig.from_options({name: value, "block_size": 32}).cache.block_size == 32
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("dtype", "bfloat16"), ("trust_remote_code", True), ("swap_space", 4)]
+)
+def test_one_that_would_change_something_is_not(name, value):
+    with pytest.raises(ConfigError, match=f"there is no option {name}: .*; leave it out"):
+        EngineConfig.from_options({name: value})
+
+
+def test_a_share_of_gpu_memory_is_ignored_and_explained(caplog):
+    assert EngineConfig.from_options({"gpu_memory_utilization": 0.9}) == EngineConfig()
+    (record,) = caplog.records
+    assert "kv_cache_memory or kv_cache_memory_share" in record.getMessage()
 
 
 @pytest.mark.parametrize(
@@ -63,6 +109,13 @@ def test_an_unknown_option_is_refused_with_the_way_out(name, message):
         ({"max_num_seqs": 0}, r"max_num_seqs must be at least 1, got 0"),
         ({"long_prefill_token_threshold": -1}, r"long_prefill_token_threshold must be at least 0"),
         ({"num_threads": 0}, r"num_threads must be at least 1, got 0"),
+        ({"max_num_batched_tokens": 10**11}, r"at most 1048576, got 100000000000; lower it or leave it out"),
+        ({"max_num_batched_tokens": 2**32 + 4}, r"max_num_batched_tokens must be at most 1048576"),
+        ({"max_num_seqs": 2**31}, r"max_num_seqs must be at most 65536, got 2147483648"),
+        ({"max_waiting_requests": 2**40}, r"max_waiting_requests must be at most 16777216"),
+        ({"num_threads": 2**32 + 1}, r"num_threads must be at most 1024, got 4294967297"),
+        ({"block_size": 2**40}, r"block_size must be at most 65536, got 1099511627776"),
+        ({"num_blocks": 2**31}, r"num_blocks must be at most 2147483647, got 2147483648"),
         ({"isa": "sse"}, r"isa must be one of auto, generic"),
         ({"model": None}, r"model must be of type str, got None"),
     ],
@@ -132,34 +185,51 @@ def test_longer_than_the_model_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "isas", "expected"),
+    ("options", "native", "expected"),
     [
-        ({}, ("avx2", "generic"), ("native", "avx2")),
-        ({}, (), ("reference", "numpy")),
-        ({"kernels": "native"}, ("generic",), ("native", "generic")),
-        ({"kernels": "reference"}, ("avx2",), ("reference", "numpy")),
-        ({"isa": "generic"}, ("avx2", "generic"), ("native", "generic")),
+        ({}, MACHINE.native, ("native", "avx2")),
+        ({}, NO_LIBRARY, ("reference", "numpy")),
+        ({"kernels": "native"}, NativeSupport(("generic",)), ("native", "generic")),
+        ({"kernels": "reference"}, MACHINE.native, ("reference", "numpy")),
+        ({"isa": "generic"}, MACHINE.native, ("native", "generic")),
     ],
 )
-def test_which_kernels(options, isas, expected):
-    config = resolved(MACHINE._replace(native_isas=isas), **options)
+def test_which_kernels(options, native, expected):
+    config = resolved(MACHINE._replace(native=native), **options)
     assert (config.kernels, config.isa) == expected
 
 
 @pytest.mark.parametrize(
-    ("options", "isas", "message"),
+    ("options", "native", "message"),
     [
-        ({"kernels": "native"}, (), "the native kernels are not built here"),
-        ({"isa": "avx2"}, (), "the native kernels are not built here"),
-        ({"isa": "avx512"}, ("avx2",), r"this machine cannot run isa=avx512; it can run avx2"),
+        ({"kernels": "native"}, NO_LIBRARY, "the native library is not there; run `make setup`"),
+        ({"isa": "avx2"}, NO_LIBRARY, "the native library is not there; run `make setup`"),
+        ({"isa": "avx512"}, MACHINE.native, r"avx512 cannot run here \(this processor lacks it\)"),
+        ({"isa": "neon"}, MACHINE.native, r"\(it was not built\); available: avx2, generic, or auto"),
     ],
 )
-def test_an_explicit_choice_that_cannot_run_is_an_error(options, isas, message):
+def test_an_explicit_choice_that_cannot_run_is_an_error(options, native, message):
     with pytest.raises(KernelUnavailableError, match=message):
-        resolved(MACHINE._replace(native_isas=isas), **options)
+        resolved(MACHINE._replace(native=native), **options)
 
 
-def test_the_cache_spec_follows_model_and_configuration():
-    spec = kv_cache_spec(EngineConfig.from_options({"block_size": 8, "kv_dtype": "float32"}), MODEL)
-    assert (spec.block_size, spec.num_layers, spec.dtype) == (8, 2, "float32")
-    assert spec.bytes_per_block == 8 * 2 * 2 * 2 * 64 * 4
+def test_more_blocks_than_there_is_memory_for_are_refused():
+    with pytest.raises(ConfigError, match=r"num_blocks 2147483647 makes .* of memory are free; lower"):
+        resolved(num_blocks=2**31 - 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "num_blocks",
+        "block_size",
+        "max_num_seqs",
+        "num_threads",
+        "watermark",
+        "kv_cache_memory_share",
+        "model",
+    ],
+)
+def test_a_number_too_long_to_be_written_out_is_refused_as_any_other(name):
+    with pytest.raises(ConfigError, match=f"{name} must be .*got an integer of thousands of digits"):
+        EngineConfig.from_options({name: 10**5000})

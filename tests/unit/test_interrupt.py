@@ -1,4 +1,4 @@
-"""Ctrl-C as a flag: the first is held back, the second is not, and nobody else's handler is touched."""
+"""Ctrl-C as a flag: it is held back, however often it is pressed, and nobody else's handler is touched."""
 
 import os
 import signal
@@ -13,22 +13,27 @@ def press_ctrl_c():
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_the_first_one_is_held_back():
-    with InterruptFlag() as flag:
+def test_it_is_held_back_however_often_it_is_pressed():
+    with pytest.raises(KeyboardInterrupt), InterruptFlag() as flag:  # noqa: PT012
         flag.raise_if_set()
         press_ctrl_c()
+        press_ctrl_c()
         assert flag.is_set
-        with pytest.raises(KeyboardInterrupt):
-            flag.raise_if_set()
+        flag.raise_if_set()
+        pytest.fail("it did not raise")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_the_second_one_raises_at_once():
-    with InterruptFlag() as flag:
+def test_one_that_nobody_asked_for_is_raised_on_leaving():
+    with pytest.raises(KeyboardInterrupt), InterruptFlag():
         press_ctrl_c()
-        with pytest.raises(KeyboardInterrupt):
-            press_ctrl_c()
-        assert flag.is_set
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_error_is_not_replaced_by_it():
+    with pytest.raises(ValueError, match="first"), InterruptFlag():  # noqa: PT012
+        press_ctrl_c()
+        raise ValueError("first")
 
 
 def test_an_application_keeps_its_own_handler(monkeypatch):

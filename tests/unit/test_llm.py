@@ -1,19 +1,21 @@
 """`LLM` on a tiny random model and the reference kernels: prompts in every form, order, errors, Ctrl-C."""
 
+import io
 import os
 import signal
+import threading
 
 import pytest
 
 from octavo.errors import (
+    CapacityError,
     ConfigError,
     ContextLengthError,
     EngineDeadError,
     InvalidRequestError,
-    QueueFullError,
 )
 from octavo.llm import LLM
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 SHORT = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
 
@@ -111,6 +113,29 @@ def test_chat_renders_the_template_and_opens_the_answer(llm):
     )
 
 
+def test_chat_with_a_template_of_its_own(llm):
+    conversation = [{"role": "user", "content": "the cat"}]
+    (output,) = llm.chat(conversation, SHORT, use_tqdm=False, chat_template="{{ messages[0].content }}!")
+    assert output.prompt == "the cat!"
+    with pytest.raises(InvalidRequestError, match="chat_template: the chat template is not valid"):
+        llm.chat(conversation, SHORT, use_tqdm=False, chat_template="{% if %}")
+
+
+def test_chat_goes_on_with_the_last_message(llm):
+    conversation = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sat on"}]
+    options = {"add_generation_prompt": False, "continue_final_message": True}
+    (output,) = llm.chat(conversation, SHORT, use_tqdm=False, **options)
+    assert output.prompt.endswith("<|im_start|>assistant\nsat on")
+
+
+@pytest.mark.parametrize("kind", list(RequestOutputKind))
+def test_a_call_returns_everything_whatever_kind_of_output_is_asked_for(llm, kind):
+    params = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True, output_kind=kind)
+    assert texts(llm.generate(["the cat"], [params], use_tqdm=False)) == texts(
+        llm.generate("the cat", SHORT, use_tqdm=False)
+    )
+
+
 @pytest.mark.parametrize("messages", [[], [[]]])
 def test_an_empty_conversation_is_refused(llm, messages):
     with pytest.raises(InvalidRequestError):
@@ -135,7 +160,7 @@ def test_more_prompts_than_the_queue_holds(make_llm):
 
 def test_more_choices_than_the_queue_holds_is_an_error(make_llm):
     llm = make_llm(max_waiting_requests=3)
-    with pytest.raises(QueueFullError):
+    with pytest.raises(InvalidRequestError, match="n is 4, but at most 3"):
         llm.generate("the cat", SamplingParams(n=4), use_tqdm=False)
 
 
@@ -176,6 +201,78 @@ def test_ctrl_c_ends_the_call_and_the_llm_goes_on(make_llm, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert llm._engine.request_ids == []
     assert texts(llm.generate("the cat", SHORT, use_tqdm=False)) == expected
+
+
+@pytest.mark.parametrize("params", [5, {"temperature": 0}, [None], [SHORT, 5][1:], False])
+def test_parameters_of_another_kind_are_refused(llm, params):
+    with pytest.raises(InvalidRequestError, match="sampling_params must be SamplingParams"):
+        llm.generate(["a"], params, use_tqdm=False)
+
+
+def test_no_parameters_for_a_prompt_is_one_list_too_short(llm):
+    with pytest.raises(InvalidRequestError, match="sampling_params has 0 entries for 1 prompts"):
+        llm.generate(["a"], [], use_tqdm=False)
+
+
+def test_messages_from_an_iterator_are_not_lost(llm):
+    message = {"role": "user", "content": "the cat"}
+    assert texts(llm.chat(iter([message]), SHORT, use_tqdm=False)) == texts(
+        llm.chat([message], SHORT, use_tqdm=False)
+    )
+
+
+def test_another_thread_is_refused_and_does_no_harm(make_llm, monkeypatch):
+    llm = make_llm()
+    is_under_way, may_go_on = threading.Event(), threading.Event()
+    step, outputs = llm._engine.step, []
+
+    def slow_step():
+        is_under_way.set()
+        assert may_go_on.wait(30)
+        return step()
+
+    monkeypatch.setattr(llm._engine, "step", slow_step)
+    thread = threading.Thread(
+        target=lambda: outputs.extend(llm.generate(["one", "two"], SHORT, use_tqdm=False))
+    )
+    thread.start()
+    assert is_under_way.wait(30)
+    for call in (lambda: llm.generate("x", SHORT, use_tqdm=False), llm.reset_prefix_cache, llm.close):
+        with pytest.raises(CapacityError, match="another thread is using this LLM"):
+            call()
+    may_go_on.set()
+    thread.join(30)
+    assert [output.finished for output in outputs] == [True, True]
+    assert texts(llm.generate(["one", "two"], SHORT, use_tqdm=False)) == texts(outputs)
+
+
+def test_pressing_ctrl_c_again_and_again_does_no_harm_either(make_llm, monkeypatch):
+    llm = make_llm()
+    expected = texts(llm.generate("the cat", SHORT, use_tqdm=False))
+    submit = llm._engine.core.runner.submit
+
+    def submit_with_ctrl_c(output):
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+        return submit(output)
+
+    monkeypatch.setattr(llm._engine.core.runner, "submit", submit_with_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["one", "two"], SHORT, use_tqdm=False)
+    monkeypatch.undo()
+    assert llm._engine.request_ids == []
+    assert texts(llm.generate("the cat", SHORT, use_tqdm=False)) == expected
+
+
+def test_a_progress_bar_that_cannot_be_drawn_ends_nothing(llm, monkeypatch):
+    for stderr in (FullDisk(), None):
+        monkeypatch.setattr("sys.stderr", stderr)
+        assert texts(llm.generate("the cat", SHORT, use_tqdm=True))
+
+
+class FullDisk(io.StringIO):
+    def write(self, text):
+        raise OSError(28, "No space left on device")
 
 
 def test_the_progress_bar_goes_to_standard_error_and_counts(llm, capsys):

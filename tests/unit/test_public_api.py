@@ -1,9 +1,4 @@
-"""What `octavo` exports, and how little importing it loads."""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""What `octavo` exports."""
 
 import pytest
 
@@ -19,6 +14,7 @@ EXPECTED = {
     "SchedulerConfig",
     "RunnerConfig",
     "RequestOutput",
+    "RequestOutputKind",
     "CompletionOutput",
     "Logprob",
     "build_engine",
@@ -35,9 +31,9 @@ def test_what_is_promised_is_there():
 
 
 @pytest.mark.parametrize("name", octavo.__all__)
-def test_every_exported_name_exists(name):
+def test_every_exported_name_exists_and_is_documented(name):
     value = getattr(octavo, name)
-    assert name == "__version__" or value.__name__ == name
+    assert value if name == "__version__" else (value.__name__, bool(value.__doc__)) == (name, True)
 
 
 def test_every_error_is_exported():
@@ -54,24 +50,3 @@ def test_every_error_is_exported():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'octavo' has no attribute 'nothing'"):
         octavo.nothing  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import octavo",
-        "from octavo import SamplingParams, EngineConfig, RequestOutput",
-        "from octavo import AsyncEngine",
-    ],
-)
-def test_importing_loads_neither_numpy_nor_torch(statement):
-    code = f"{statement}\nimport sys\nprint(sorted({{'numpy', 'torch'}} & sys.modules.keys()))"
-    source = str(Path(octavo.__file__).parents[1])
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": source},
-    )
-    assert result.stdout.strip() == "[]"

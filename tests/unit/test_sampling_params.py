@@ -17,6 +17,14 @@ from octavo.sampling_params import MAX_SEED, MAX_STOP_LENGTH, MAX_STOP_STRINGS, 
         ("temperature", -0.1),
         ("temperature", math.nan),
         ("temperature", None),
+        ("temperature", 10**400),
+        pytest.param("temperature", 10**5000, id="temperature-huge"),
+        ("repetition_penalty", 10**400),
+        ("presence_penalty", -(10**400)),
+        pytest.param("n", 10**5000, id="n-huge"),
+        pytest.param("seed", 10**5000, id="seed-huge"),
+        ("stop_token_ids", "x" * 1000),
+        ("logit_bias", {1: 10**400}),
         ("top_p", 0.0),
         ("top_p", 1.5),
         ("top_k", -2),
@@ -52,6 +60,7 @@ def test_what_is_out_of_range_is_refused_by_name(name, value):
         SamplingParams(**{name: value})
     assert refusal.value.param == name
     assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 200
 
 
 @pytest.mark.parametrize("name", ["stop", "stop_token_ids", "logit_bias"])

@@ -15,9 +15,8 @@ from rich.text import Text
 import octavo
 from octavo.cli.self_test import TOLERANCE, largest_difference
 from octavo.errors import OctavoError
-from octavo.kernels.select import available_threads
+from octavo.kernels.select import NativeSupport, available_threads, native_support
 from octavo.models.default_model import DEFAULT_MODEL, cache_folder, find_cached
-from octavo.runner.kernels import native_isas
 from octavo.runner.memory import format_memory_size, free_memory
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -38,18 +37,18 @@ class Check(NamedTuple):
 
 def checkup() -> list[Check]:
     """Look at everything; nothing is changed and nothing is downloaded."""
-    isas = native_isas()
+    native = native_support()
     return [
         Check("octavo", f"{octavo.__version__}, Python {platform.python_version()}, {platform.system()}"),
         Check("libraries", ", ".join(f"{name} {version(name)}" for name in DEPENDENCIES)),
         Check("processor", f"{_processor()}, {platform.machine()}"),
-        _isa_check(isas),
+        _native_check(native),
         Check(
             "threads", f"{available_threads()} (of {os.cpu_count()}; affinity mask and cgroup quota counted)"
         ),
         _memory_check(free_memory()),
         Check("huge pages", _huge_pages()),
-        *_self_tests(isas, largest_difference),
+        *_self_tests(native.isas, largest_difference),
         _model_check(),
     ]
 
@@ -66,10 +65,10 @@ def report(checks: list[Check]) -> Table:
     return table
 
 
-def _isa_check(isas: tuple[str, ...]) -> Check:
-    if not isas:
-        return Check("kernels", "the native library is missing", "run `make setup`, or install a wheel")
-    return Check("kernels", f"native {isas[0]} chosen; available: {', '.join(isas)}")
+def _native_check(native: NativeSupport) -> Check:
+    if native.problem:
+        return Check("kernels", native.problem, "run `make setup`, or install a wheel")
+    return Check("kernels", f"native {native.isas[0]} chosen; available: {', '.join(native.isas)}")
 
 
 def _memory_check(free_bytes: int) -> Check:

@@ -7,12 +7,12 @@ from itertools import count
 from rich.console import Console
 from rich.markup import escape
 
-from octavo.cli.prompting import chat_token_ids
 from octavo.cli.session import session
 from octavo.cli.streaming import InOrderPrinter, Run, run_requests
-from octavo.cli.terminal import stderr_console, write_text
+from octavo.cli.terminal import print_error, stderr_console, write_text
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine
+from octavo.engine.prompt import encode_chat
 from octavo.engine.tokenizer import ChatMessage
 from octavo.errors import ConfigError, RequestError
 from octavo.kv.manager import KVCacheManager
@@ -61,7 +61,7 @@ class Conversation:
             KeyboardInterrupt: Ctrl-C; the turn is not remembered.
         """
         turn: ChatMessage = {"role": "user", "content": text}
-        token_ids = chat_token_ids(self._engine.tokenizer, [*self.messages, turn])
+        token_ids = encode_chat([*self.messages, turn], self._engine.tokenizer).token_ids
         request_id = f"turn-{next(self._turn_numbers)}"
         self._engine.add_request(request_id, token_ids, self._sampling)
         printer = InOrderPrinter([(request_id, 0)], write=write_text)
@@ -122,7 +122,7 @@ def _take(conversation: Conversation, line: str, *, is_interactive: bool) -> Non
         try:
             conversation.answer(line)
         except RequestError as error:
-            conversation.say(f"{error}; /reset starts over")
+            print_error(f"{error}; /reset starts over")
         except KeyboardInterrupt:
             if not is_interactive:
                 raise

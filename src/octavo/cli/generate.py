@@ -2,7 +2,6 @@
 
 import dataclasses
 import json as json_format
-import sys
 
 from octavo.cli.options import (
     DEFAULTS,
@@ -51,9 +50,10 @@ def generate(
     """
     # What loads a model is imported only here, so that --help stays instant.
     from octavo.cli.generation import generate_outputs
+    from octavo.cli.terminal import write_text
 
     config = EngineConfig(model=model, cache=cache, scheduler=scheduler, runner=runner)
     outputs = generate_outputs(config, prompts, sampling, raw=raw, streams=not json, quiet=quiet)
     if json:
         for output in outputs:
-            sys.stdout.write(json_format.dumps(dataclasses.asdict(output), ensure_ascii=False) + "\n")
+            write_text(json_format.dumps(dataclasses.asdict(output), ensure_ascii=False) + "\n")

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from rich.rule import Rule
 
-from octavo.cli.prompting import chat_token_ids, read_prompts
+from octavo.cli.prompting import read_prompts
 from octavo.cli.session import session
-from octavo.cli.startup import cache_spec
 from octavo.cli.streaming import InOrderPrinter, Run, run_requests
 from octavo.cli.summary import summary
 from octavo.cli.terminal import stderr_console, write_text
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine
+from octavo.engine.prompt import encode_chat, encode_prompt
 from octavo.kv.manager import KVCacheManager
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
@@ -37,7 +37,7 @@ def generate_outputs(
         order = [(request_id, index) for request_id in request_ids for index in range(sampling.n)]
         run = _run(built.engine, built.kv, order, num_choices=sampling.n, streams=streams, quiet=quiet)
         if not quiet:
-            report = summary(run, spec=cache_spec(built), num_blocks=built.config.num_blocks)
+            report = summary(run, spec=built.kv_spec, num_blocks=built.config.num_blocks)
             stderr_console().print(report)
     return [run.outputs[request_id] for request_id in request_ids]
 
@@ -47,10 +47,10 @@ def _add_requests(engine: Engine, texts: Sequence[str], sampling: SamplingParams
     for number, text in enumerate(texts, start=1):
         request_id = str(number)
         if raw:
-            token_ids = engine.tokenizer.encode(text)
+            prompt = encode_prompt(text, engine.tokenizer)
         else:
-            token_ids = chat_token_ids(engine.tokenizer, [{"role": "user", "content": text}])
-        engine.add_request(request_id, token_ids, sampling, prompt=text)
+            prompt = encode_chat([{"role": "user", "content": text}], engine.tokenizer)
+        engine.add_request(request_id, prompt.token_ids, sampling, prompt=text)
         request_ids.append(request_id)
     return request_ids
 

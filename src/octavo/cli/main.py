@@ -7,15 +7,13 @@ reader of a pipe went away. An error of Octavo's own kind is one line on stderr;
 is a trace.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
-from rich.markup import escape
 
 import octavo
-from octavo.cli.terminal import stderr_console
+from octavo.cli.terminal import discard_stdout, prepare_streams, print_error, stderr_console
 from octavo.errors import ConfigError, InvariantError, OctavoError
 
 EXIT_ERROR = 1
@@ -60,6 +58,7 @@ def make_app() -> App:
         help_format="plaintext",
         version=octavo_version,
         suppress_keyboard_interrupt=False,
+        error_console=stderr_console(),
     )
     for name, summary in COMMANDS.items():
         app.command(f"octavo.cli.{name}:{name}", name=name, help=summary)
@@ -69,6 +68,7 @@ def make_app() -> App:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     try:
+        prepare_streams()
         make_app()(list(arguments), exit_on_error=False, result_action="return_value")
         sys.stdout.flush()
     except CycloptsError:
@@ -77,22 +77,26 @@ def run(arguments: Sequence[str]) -> int:
         stderr_console().print("\ninterrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at exit, into nothing this time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return EXIT_BROKEN_PIPE
     except InvariantError:
         raise
     except ConfigError as error:
-        _print_error(error)
+        print_error(str(error))
         return EXIT_USAGE
     except (OctavoError, OSError) as error:
-        _print_error(error)
+        print_error(str(error))
+        _end_stdout()
         return EXIT_ERROR
     return 0
 
 
-def _print_error(error: Exception) -> None:
-    stderr_console().print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+def _end_stdout() -> None:
+    """What was printed before an error is worth having; but stdout itself may be what failed."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        discard_stdout()
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ from typing import Annotated
 from cyclopts import Parameter, Token
 
 from octavo.config import CacheConfig, EngineConfig, ModelConfig, RunnerConfig, SchedulerConfig
-from octavo.errors import ConfigError
-from octavo.sampling_params import SamplingParams
+from octavo.errors import ConfigError, InvalidRequestError
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 
 def _read_biases(_type: object, tokens: Sequence[Token]) -> dict[int, float]:
@@ -37,6 +37,15 @@ class GenerateSampling(SamplingParams):
         Mapping[int, float], Parameter(accepts_keys=False, n_tokens=1, converter=_read_biases)
     ] = field(default_factory=dict)
     """Token id to a number added to its logit, as in 42=-5,7=1.5."""
+    output_kind: Annotated[RequestOutputKind, Parameter(parse=False)] = RequestOutputKind.CUMULATIVE
+    """For programs; the command line has --json."""
+
+    def __post_init__(self) -> None:  # type: ignore[explicit-override]  # typing.override needs 3.12
+        # By name: with slots, dataclass makes a new class, which super() without arguments does not know.
+        try:
+            SamplingParams.__post_init__(self)
+        except InvalidRequestError as error:  # nobody's request but a wrong command line
+            raise ConfigError(str(error)) from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,8 @@
-"""Prompts as they are typed, turned into token ids."""
+"""Prompts as they are typed or piped."""
 
 import sys
 from collections.abc import Sequence
 
-from octavo.engine.tokenizer import ChatMessage, Tokenizer
 from octavo.errors import InvalidRequestError
 
 
@@ -21,9 +20,3 @@ def read_prompts(prompts: Sequence[str]) -> list[str]:
     if not text:
         raise InvalidRequestError("no prompt; stdin is empty")
     return [text]
-
-
-def chat_token_ids(tokenizer: Tokenizer, messages: Sequence[ChatMessage]) -> list[int]:
-    """A conversation as token ids, ready for the assistant's next turn."""
-    text = tokenizer.apply_chat_template(messages)
-    return tokenizer.encode(text, add_special_tokens=False, parse_special=True)

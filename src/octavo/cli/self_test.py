@@ -1,16 +1,13 @@
 """A tiny random model, run by the native kernels and by the reference: do they agree on this machine?"""
 
-from typing import Literal
-
 import numpy as np
 import numpy.typing as npt
 
-from octavo.config import ResolvedConfig, SchedulerConfig
 from octavo.kernels.interpreter import StepInput
 from octavo.kernels.program import Program, RopeSpec, RopeStyle
 from octavo.kernels.weight import Quantization, Weight
 from octavo.kv.spec import KVCacheSpec
-from octavo.runner.kernels import make_kernels
+from octavo.runner.kernels import KernelChoice, StepLimits, make_kernels
 
 TOLERANCE = 1e-3
 """Largest difference of two logits that rounding can explain; they are of the order of 1."""
@@ -28,11 +25,12 @@ def largest_difference(isa: str) -> float:
     Raises:
         KernelUnavailableError: the native kernels cannot run here.
     """
-    native, reference = _logits("native", isa), _logits("reference", "numpy")
+    native = _logits(KernelChoice("native", isa, num_threads=2))
+    reference = _logits(KernelChoice("reference", "numpy", num_threads=1))
     return float(np.abs(native - reference).max())
 
 
-def _logits(kernels: Literal["native", "reference"], isa: str) -> npt.NDArray[np.float32]:
+def _logits(choice: KernelChoice) -> npt.NDArray[np.float32]:
     spec = KVCacheSpec(
         block_size=_BLOCK_SIZE,
         num_layers=_LAYERS,
@@ -40,7 +38,8 @@ def _logits(kernels: Literal["native", "reference"], isa: str) -> npt.NDArray[np
         head_dim=_HEAD_DIM,
         dtype="float32",
     )
-    interpreter = make_kernels(_config(kernels, isa, spec), _program(), spec).interpreter
+    limits = StepLimits(max_num_tokens=_NUM_TOKENS, max_logit_rows=_NUM_TOKENS)
+    interpreter, _ = make_kernels(choice, _program(), kv_spec=spec, num_blocks=_NUM_BLOCKS, limits=limits)
     try:
         return interpreter.run(_step()).copy()
     finally:
@@ -90,23 +89,3 @@ def _rope() -> RopeSpec:
 def _weight(numbers: np.random.Generator, name: str, *shape: int) -> Weight:
     values = numbers.standard_normal(shape, dtype=np.float32) / np.float32(shape[-1] ** 0.5)
     return Weight(name, shape, Quantization.F32, values.reshape(-1).view(np.uint8))
-
-
-def _config(kernels: Literal["native", "reference"], isa: str, spec: KVCacheSpec) -> ResolvedConfig:
-    return ResolvedConfig(
-        model="self-test",
-        architecture="llama",
-        chat_template="model",
-        max_model_len=_NUM_BLOCKS * _BLOCK_SIZE,
-        block_size=spec.block_size,
-        num_blocks=_NUM_BLOCKS,
-        kv_cache_bytes=(_NUM_BLOCKS + 1) * spec.bytes_per_block,
-        kv_bytes_per_token=spec.bytes_per_token,
-        kv_dtype=spec.dtype,
-        enable_prefix_caching=True,
-        watermark=0.0,
-        scheduler=SchedulerConfig(),
-        kernels=kernels,
-        isa=isa,
-        num_threads=2,
-    )

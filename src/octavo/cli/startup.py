@@ -9,24 +9,11 @@ from rich.text import Text
 from octavo.build import Built
 from octavo.kernels.program import Embed, Linear, Logits, Program
 from octavo.kernels.weight import Weight
-from octavo.kv.spec import KVCacheSpec
-
-
-def cache_spec(built: Built) -> KVCacheSpec:
-    """The shape of the KV cache that was built."""
-    model = built.model.spec
-    return KVCacheSpec(
-        block_size=built.config.block_size,
-        num_layers=model.num_layers,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        dtype=built.config.kv_dtype,
-    )
 
 
 def startup_table(built: Built, *, seconds: float) -> Table:
     """Two columns; the KV formula has its numbers in it."""
-    config, model, spec = built.config, built.model, cache_spec(built)
+    config, model, spec = built.config, built.model, built.kv_spec
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from octavo.engine.choice import choice_ids
 from octavo.engine.engine import Engine
 from octavo.interrupt import InterruptFlag
 from octavo.kv.manager import KVCacheManager
@@ -75,11 +76,6 @@ class Run:
     def num_generated_tokens(self) -> int:
         """Over all requests and continuations."""
         return sum(len(choice.token_ids) for output in self.outputs.values() for choice in output.outputs)
-
-
-def choice_ids(request_id: str, num_choices: int) -> list[str]:
-    """The ids under which the scheduler and the cache know a request's continuations."""
-    return [request_id] if num_choices == 1 else [f"{request_id}#{index}" for index in range(num_choices)]
 
 
 def run_requests(
@@ -158,7 +154,7 @@ class InOrderPrinter:
             if len(choice.text) > self._num_printed:
                 self._write(choice.text[self._num_printed :])
                 self._num_printed = len(choice.text)
-            if not choice.finished:
+            if not choice.finished():
                 return
             self._write("\n")
             self._advance()

@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from octavo.cli.streaming import Run, choice_ids
+from octavo.cli.streaming import Run
+from octavo.engine.choice import choice_ids
 from octavo.kv.spec import KVCacheSpec
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.runner.memory import format_memory_size

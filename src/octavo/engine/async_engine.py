@@ -1,8 +1,8 @@
 """`AsyncEngine`: an `Engine` in a thread of its own, behind coroutines."""
 
 import asyncio
-import itertools
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
@@ -12,9 +12,11 @@ from octavo.engine.engine_thread import EngineThread
 from octavo.engine.lifecycle import EngineState
 from octavo.engine.output_stream import OutputStream
 from octavo.engine.prompt import Prompt, encode_prompt
+from octavo.engine.request_check import check_params
 from octavo.engine.tokenizer import Tokenizer
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
+from octavo.sched.pause import PauseMode
 
 DEFAULT_DRAIN_S = 30.0
 EXIT_GRACE_S = 10.0
@@ -36,7 +38,6 @@ class AsyncEngine:
 
     def __init__(self, build: Callable[[], Engine]) -> None:
         self._thread = EngineThread(build)
-        self._request_numbers = itertools.count()
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -64,13 +65,18 @@ class AsyncEngine:
         return self._thread.cause_of_death
 
     def start(self) -> None:
-        """Begin to load the model; returns at once."""
+        """Begin to load the model; returns at once. Calling it again does nothing.
+
+        Raises:
+            EngineDeadError: the engine has stopped for good; make another one.
+        """
         self._thread.start()
 
     async def wait_until_ready(self) -> None:
         """Wait until the model is loaded.
 
         Raises:
+            EngineError: `start` was not called.
             EngineDeadError: it could not be loaded; the cause says why.
         """
         await self._thread.wait_until_ready()
@@ -90,18 +96,21 @@ class AsyncEngine:
     ) -> AsyncIterator[RequestOutput]:
         """Generate; every output holds the whole text so far, the last one is ``finished``.
 
-        Leaving the loop early, or cancelling the task, aborts the request within one step. Without a
-        ``request_id`` one is made up.
+        With ``output_kind=RequestOutputKind.DELTA`` an output holds only what is new since the one before,
+        with ``FINAL_ONLY`` there is one output. Leaving the loop early, or cancelling the task, aborts the
+        request within one step. Without a ``request_id`` one is made up that nobody can guess.
 
         Raises:
             RequestError: the request is at fault.
             CapacityError: the queue is full, or the engine is shutting down.
+            EngineError: `start` was not called.
             EngineDeadError: the engine has stopped for good.
         """
+        check_params(sampling_params)
         tokenizer = await self.get_tokenizer()
         token_ids, text, cache_salt = await asyncio.to_thread(encode_prompt, prompt, tokenizer)
-        name = f"request-{next(self._request_numbers)}" if request_id is None else request_id
-        stream = OutputStream(name)
+        name = f"request-{uuid.uuid4().hex}" if request_id is None else request_id
+        stream = OutputStream(name, sampling_params.output_kind)
         self._thread.open_stream(
             stream,
             lambda engine: engine.add_request(
@@ -121,9 +130,26 @@ class AsyncEngine:
         """End a request; its stream ends with finish reason "abort". An unknown id is ignored."""
         self._thread.abort(request_id)
 
-    async def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes; returns ``False``, with nothing changed, while blocks are in use."""
-        return await self._thread.call(lambda engine: engine.reset_prefix_cache())
+    async def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
+        """Admit nobody, or compute nothing at all, until `resume`; returns when no step is under way.
+
+        Requests may still be added and aborted. A shutdown ends the pause.
+        """
+        await self._thread.call(lambda engine: engine.pause(mode))
+
+    async def resume(self) -> None:
+        """End a pause."""
+        await self._thread.call(lambda engine: engine.resume())
+
+    async def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
+        """Forget all cached prefixes; returns ``False``, with nothing changed, while blocks are in use.
+
+        Args:
+            reset_running_requests: take their blocks from running requests first, which are computed anew.
+        """
+        return await self._thread.call(
+            lambda engine: engine.reset_prefix_cache(reset_running_requests=reset_running_requests)
+        )
 
     async def shutdown(self, *, drain_s: float = DEFAULT_DRAIN_S) -> None:
         """Refuse new requests, finish those under way, and stop.

@@ -5,7 +5,6 @@ import logging
 from octavo.engine.runner import Runner
 from octavo.errors import EngineDeadError, InvariantError, StepError
 from octavo.sched.output import SchedulerOutput
-from octavo.sched.pause import PauseMode
 from octavo.sched.request import FinishReason, Request
 from octavo.sched.scheduler import Scheduler
 from octavo.sched.update import RequestUpdate
@@ -37,18 +36,12 @@ class EngineCore:
         self.num_failed_steps = 0
         self._num_failed_in_a_row = 0
         self._num_idle_in_a_row = 0
-        self._is_paused = False
         self._cause_of_death: BaseException | None = None
 
     @property
     def has_unfinished_requests(self) -> bool:
-        """Whether a step has anything to do."""
+        """Whether any request is under way, held back by a pause or not."""
         return self.scheduler.has_unfinished_requests
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether nothing can be computed any more."""
-        return self._cause_of_death is not None
 
     def add(self, *requests: Request) -> None:
         """Let requests wait, all or none; for errors see `Scheduler.add`."""
@@ -58,16 +51,6 @@ class EngineCore:
     def finish(self, request_id: str, reason: FinishReason, *, stop_reason: str | None = None) -> bool:
         """End a request from outside; returns whether it was there and still going."""
         return self.scheduler.finish(request_id, reason, stop_reason=stop_reason)
-
-    def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
-        """Admit nobody, or compute nothing at all, until `resume`."""
-        self._is_paused = True
-        self.scheduler.pause(mode)
-
-    def resume(self) -> None:
-        """End a pause."""
-        self._is_paused = False
-        self.scheduler.resume()
 
     def step(self) -> list[RequestUpdate]:
         """Run one step.
@@ -111,8 +94,8 @@ class EngineCore:
         logger.warning("step %d failed and is tried again: %s", output.step, error)
 
     def _idle(self) -> list[RequestUpdate]:
-        """Nothing was scheduled. While requests wait and nobody asked for a pause, that is a deadlock."""
-        is_stuck = self.scheduler.has_unfinished_requests and not self._is_paused
+        """Nothing was scheduled. While there is work, a deadlock."""
+        is_stuck = self.scheduler.has_work
         self._num_idle_in_a_row = self._num_idle_in_a_row + 1 if is_stuck else 0
         if self._num_idle_in_a_row >= MAX_IDLE_STEPS:
             scheduler = self.scheduler
@@ -135,4 +118,6 @@ class EngineCore:
 
     def _check_alive(self) -> None:
         if self._cause_of_death is not None:
-            raise EngineDeadError(f"the engine is dead: {self._cause_of_death}") from self._cause_of_death
+            # Some errors, as KeyboardInterrupt, have no text of their own.
+            cause = str(self._cause_of_death) or type(self._cause_of_death).__name__
+            raise EngineDeadError(f"the engine is dead: {cause}") from self._cause_of_death

@@ -4,14 +4,16 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+from octavo.engine.choice import choice_ids
 from octavo.engine.core import EngineCore
 from octavo.engine.output_processor import OutputProcessor, ProcessedUpdates
-from octavo.engine.request_check import check_place, check_request
+from octavo.engine.request_check import check_params, check_place, check_request
 from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import InvalidRequestError
 from octavo.kv.hashing import BlockHasher, ExtraKey, ExtraKeyKind
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
+from octavo.sched.pause import PauseMode
 from octavo.sched.request import FinishReason, Request
 
 SEED_BITS = 64
@@ -51,8 +53,18 @@ class Engine:
 
     @property
     def has_unfinished_requests(self) -> bool:
-        """Whether `step` has anything to do."""
+        """Whether any request is under way, held back by a pause or not."""
         return self.core.has_unfinished_requests
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do."""
+        return self.core.scheduler.has_work
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens generated since the start, over all requests."""
+        return self._outputs.num_output_tokens
 
     @property
     def request_ids(self) -> list[str]:
@@ -86,14 +98,16 @@ class Engine:
             EngineDeadError: the engine has stopped.
         """
         check_place(request_id, priority)
+        check_params(params)
         if request_id in self._outputs:
             raise InvalidRequestError(
                 f"request id {request_id!r} is in use; choose another", param="request_id"
             )
         check_request(prompt_token_ids, params, cache_salt=cache_salt, vocab_size=self.tokenizer.vocab_size)
         seed = self._seeds() if params.seed is None else params.seed
+        first_id, *sibling_ids = choice_ids(request_id, params.n)
         first = Request(
-            request_id if params.n == 1 else f"{request_id}#0",
+            first_id,
             prompt_token_ids,
             params,
             seed=seed,
@@ -103,22 +117,25 @@ class Engine:
             block_hasher=self._block_hasher,
             extra_keys=() if cache_salt is None else (ExtraKey(ExtraKeyKind.CACHE_SALT, cache_salt),),
         )
-        siblings = [first.sibling(f"{request_id}#{i}", choice_index=i) for i in range(1, params.n)]
-        self.core.add(first, *siblings)
-        self._outputs.add(
+        siblings = [first.sibling(name, choice_index=i) for i, name in enumerate(sibling_ids, start=1)]
+        progress = self._outputs.prepare(
             request_id,
-            [first.request_id, *(sibling.request_id for sibling in siblings)],
+            [first_id, *sibling_ids],
             prompt=prompt,
             prompt_token_ids=first.prompt_token_ids,
             params=params,
             seed=seed,
         )
+        # Nothing can fail after the scheduler has taken them.
+        self.core.add(first, *siblings)
+        self._outputs.add(progress)
 
     def step(self) -> list[RequestOutput]:
         """Run one step.
 
         Returns:
-            An output for each request that changed: its whole text so far, which later steps only add to.
+            An output for each request that changed. By default it holds the whole text so far, which later
+            steps only add to; `SamplingParams.output_kind` asks for less.
 
         Raises:
             EngineDeadError: the engine has stopped for good.
@@ -132,7 +149,7 @@ class Engine:
         """End a request and give its blocks back.
 
         Returns:
-            What it had so far, with finish reason "abort"; ``None`` if it is unknown or has ended.
+            Its last output, with finish reason "abort"; ``None`` if it is unknown or has ended.
         """
         aborted = self._outputs.abort(request_id)
         if aborted is None:
@@ -143,13 +160,25 @@ class Engine:
         return output
 
     def abort_all(self) -> list[RequestOutput]:
-        """End every request; returns what they had so far."""
+        """End every request; returns their last outputs."""
         outputs = [self.abort(request_id) for request_id in self.request_ids]
         return [output for output in outputs if output is not None]
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes; returns ``False``, with nothing changed, while blocks are in use."""
-        return self.core.scheduler.reset_prefix_cache()
+    def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
+        """Admit nobody, or compute nothing at all, until `resume`."""
+        self.core.scheduler.pause_mode = mode
+
+    def resume(self) -> None:
+        """End a pause."""
+        self.core.scheduler.pause_mode = None
+
+    def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
+        """Forget all cached prefixes; returns ``False``, with nothing changed, while blocks are in use.
+
+        Args:
+            reset_running_requests: take their blocks from running requests first, which are computed anew.
+        """
+        return self.core.scheduler.reset_prefix_cache(reset_running=reset_running_requests)
 
     def close(self) -> None:
         """End every request and give back memory and threads; calling it again does nothing."""

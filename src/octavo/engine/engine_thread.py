@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from octavo.engine.engine import Engine
 from octavo.engine.lifecycle import EngineState
 from octavo.engine.output_stream import OutputStream
-from octavo.errors import DrainingError, EngineDeadError, InvariantError
+from octavo.errors import DrainingError, EngineDeadError, EngineError, InvariantError
 from octavo.outputs import RequestOutput
 
 logger = logging.getLogger(__name__)
@@ -78,15 +78,24 @@ class EngineThread:
         return len(self._open_streams)
 
     def start(self) -> None:
-        """Start to build the engine."""
-        self._thread.start()
+        """Start to build the engine; once it is started, calling this again does nothing.
+
+        Raises:
+            EngineDeadError: it has stopped for good.
+        """
+        with self._changed:
+            self._check_alive()
+            if self._thread.ident is None:
+                self._thread.start()
 
     async def wait_until_ready(self) -> None:
         """Wait until the engine is built.
 
         Raises:
+            EngineError: nobody has started it.
             EngineDeadError: it could not be built, or has died since.
         """
+        self._check_started()
         await asyncio.shield(asyncio.wrap_future(self._ready))
         if self._state is EngineState.DEAD:
             raise self._dead_error()
@@ -120,8 +129,10 @@ class EngineThread:
         """Run a function in the engine's thread, between two steps.
 
         Raises:
+            EngineError: nobody has started the engine.
             EngineDeadError: the engine stopped before it came to that.
         """
+        self._check_started()
         future: Future[T] = Future()
         with self._changed:
             self._check_alive()
@@ -177,9 +188,8 @@ class EngineThread:
     def _release_runner(self) -> None:
         """Give back memory and threads of an engine that died: the process may live on and build another."""
         if self._engine is not None:
-            with contextlib.suppress(
-                Exception
-            ):  # whatever state it is in, the first error is the one to tell
+            # Whatever state it is in, the first error is the one to tell.
+            with contextlib.suppress(Exception):
                 self._engine.core.close()
 
     def _run_steps(self, engine: Engine) -> None:
@@ -191,14 +201,16 @@ class EngineThread:
                 is_draining = self._state is not EngineState.READY
             for command in commands:
                 command(engine)
+            if is_draining:
+                engine.resume()  # what a pause holds back would never finish
             if is_draining and (not engine.has_unfinished_requests or time.monotonic() >= self._deadline):
                 self._deliver(engine.abort_all())
                 return
-            if engine.has_unfinished_requests:
+            if engine.has_work:
                 self._deliver(engine.step())
 
     def _is_idle(self, engine: Engine) -> bool:
-        has_work = bool(self._inbox) or engine.has_unfinished_requests
+        has_work = bool(self._inbox) or engine.has_work
         return not has_work and self._state is EngineState.READY
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
@@ -242,6 +254,10 @@ class EngineThread:
         except Exception as error:
             future.set_exception(error)
 
+    def _check_started(self) -> None:
+        if self._thread.ident is None and not self._state.is_final:
+            raise EngineError("the engine was not started; call start() first, or use it in `async with`")
+
     # ── under the lock ──
 
     def _post(self, command: Command) -> None:
@@ -256,7 +272,8 @@ class EngineThread:
     def _dead_error(self) -> EngineDeadError:
         if self._cause_of_death is None:
             return EngineDeadError("the engine has stopped")
-        error = EngineDeadError(f"the engine is dead: {self._cause_of_death}")
+        cause = str(self._cause_of_death) or type(self._cause_of_death).__name__
+        error = EngineDeadError(f"the engine is dead: {cause}")
         error.__cause__ = self._cause_of_death
         return error
 

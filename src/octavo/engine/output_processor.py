@@ -12,7 +12,7 @@ from octavo.engine.choice import Choice
 from octavo.engine.token_text import logprobs_with_text
 from octavo.engine.tokenizer import Tokenizer
 from octavo.outputs import Logprobs, RequestOutput
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sched.request import FinishReason
 from octavo.sched.update import RequestUpdate
 
@@ -29,41 +29,64 @@ class ProcessedUpdates(NamedTuple):
     """What a step's updates mean."""
 
     outputs: list[RequestOutput]
-    """One per request that changed; later steps do not change them."""
+    """One per request that has something to tell; later steps do not change them."""
     stops: list[StopFound]
     """What the scheduler must be told."""
 
 
 @dataclass(slots=True, eq=False)
-class _Progress:
+class RequestProgress:
     """A caller's request under way."""
 
     request_id: str
     prompt: str | None
     prompt_token_ids: Sequence[int]
-    choice_ids: Sequence[str]
-    choices: list[Choice]
-    prompt_logprobs: list[Logprobs | None] | None = None
+    output_kind: RequestOutputKind
+    choices: dict[str, Choice]
+    """By the id of the scheduler's request, in order."""
+    prompt_logprobs: list[Logprobs | None] | None
     num_cached_tokens: int = 0
 
-    def output(self) -> RequestOutput:
-        return RequestOutput(
+    @property
+    def is_finished(self) -> bool:
+        """Whether every continuation has ended."""
+        return all(choice.is_finished for choice in self.choices.values())
+
+    @property
+    def has_output(self) -> bool:
+        """Whether there is something to tell when a continuation has changed."""
+        return self.output_kind is not RequestOutputKind.FINAL_ONLY or self.is_finished
+
+    def take_output(self, changed: Iterable[Choice]) -> RequestOutput:
+        """What is to be told now that ``changed`` have changed."""
+        is_delta = self.output_kind is RequestOutputKind.DELTA
+        told = changed if is_delta else self.choices.values()
+        output = RequestOutput(
             self.request_id,
             self.prompt,
             self.prompt_token_ids,
-            [choice.snapshot() for choice in self.choices],
+            [choice.take_output() for choice in told],
             self.prompt_logprobs,
             self.num_cached_tokens,
+            self.is_finished,
         )
+        if is_delta:
+            self.prompt_logprobs = None
+        return output
 
 
 class OutputProcessor:
-    """Keeps the text side of every request under way."""
+    """Keeps the text side of every request under way.
+
+    Attributes:
+        num_output_tokens: tokens generated since the start, over all requests.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        self.num_output_tokens = 0
         self._tokenizer = tokenizer
-        self._requests: dict[str, _Progress] = {}
-        self._choices: dict[str, tuple[_Progress, Choice]] = {}
+        self._requests: dict[str, RequestProgress] = {}
+        self._choices: dict[str, tuple[RequestProgress, Choice]] = {}
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._requests
@@ -73,7 +96,7 @@ class OutputProcessor:
         """The callers' requests under way, oldest first."""
         return list(self._requests)
 
-    def add(
+    def prepare(
         self,
         request_id: str,
         choice_ids: Sequence[str],
@@ -82,36 +105,50 @@ class OutputProcessor:
         prompt_token_ids: Sequence[int],
         params: SamplingParams,
         seed: int,
-    ) -> None:
-        """Begin a request whose choice i is the scheduler's request ``choice_ids[i]``."""
-        choices = [Choice(self._tokenizer, params, index=i, seed=seed) for i in range(len(choice_ids))]
-        progress = _Progress(request_id, prompt, prompt_token_ids, choice_ids, choices)
-        if params.prompt_logprobs is not None:
-            progress.prompt_logprobs = [None]  # the first token has none, and the others come all at once
-        self._requests[request_id] = progress
-        self._choices.update(
-            (choice_id, (progress, choice)) for choice_id, choice in zip(choice_ids, choices, strict=True)
+    ) -> RequestProgress:
+        """Make everything that a request needs here, for `add`.
+
+        Choice i is the scheduler's request ``choice_ids[i]``.
+        """
+        choices = {
+            choice_id: Choice(self._tokenizer, params, index=index, seed=seed)
+            for index, choice_id in enumerate(choice_ids)
+        }
+        # The first token has none, and those of the others come all at once; until then there are none.
+        has_them = params.prompt_logprobs is not None and len(prompt_token_ids) == 1
+        prompt_logprobs: list[Logprobs | None] | None = [None] if has_them else None
+        return RequestProgress(
+            request_id, prompt, prompt_token_ids, params.output_kind, choices, prompt_logprobs
         )
+
+    def add(self, progress: RequestProgress) -> None:
+        """Begin a request. This cannot fail, so the scheduler and this agree on what is under way."""
+        self._requests[progress.request_id] = progress
+        for choice_id, choice in progress.choices.items():
+            self._choices[choice_id] = progress, choice
 
     def process(self, updates: Iterable[RequestUpdate]) -> ProcessedUpdates:
         """Take in the updates of one step; requests that ended are forgotten."""
-        changed: dict[str, _Progress] = {}
+        changed: dict[RequestProgress, list[Choice]] = {}
         stops: list[StopFound] = []
         for update in updates:
             if update.request_id not in self._choices:
                 continue  # aborted while the step was under way
             progress, choice = self._choices[update.request_id]
-            changed[progress.request_id] = progress
-            if choice.output.index == 0:
+            changed.setdefault(progress, []).append(choice)
+            self.num_output_tokens += update.token_id is not None
+            if choice.index == 0:
                 self._apply_prompt_part(progress, update)
             if choice.apply(update):
-                stops.append(StopFound(update.request_id, str(choice.output.stop_reason)))
-            if choice.output.finished:
+                stops.append(StopFound(update.request_id, str(choice.stop_reason)))
+            if choice.is_finished:
                 del self._choices[update.request_id]
-        outputs = [progress.output() for progress in changed.values()]
-        for output in outputs:
-            if output.finished:
-                del self._requests[output.request_id]
+        outputs = [
+            progress.take_output(choices) for progress, choices in changed.items() if progress.has_output
+        ]
+        for progress in changed:
+            if progress.is_finished:
+                del self._requests[progress.request_id]
         return ProcessedUpdates(outputs, stops)
 
     def abort(self, request_id: str) -> tuple[RequestOutput, list[str]] | None:
@@ -123,13 +160,13 @@ class OutputProcessor:
         progress = self._requests.pop(request_id, None)
         if progress is None:
             return None
-        running = [choice_id for choice_id in progress.choice_ids if choice_id in self._choices]
+        running = [choice_id for choice_id, choice in progress.choices.items() if not choice.is_finished]
         for choice_id in running:
             _, choice = self._choices.pop(choice_id)
             choice.finish(FinishReason.ABORT)
-        return progress.output(), running
+        return progress.take_output([progress.choices[choice_id] for choice_id in running]), running
 
-    def _apply_prompt_part(self, progress: _Progress, update: RequestUpdate) -> None:
+    def _apply_prompt_part(self, progress: RequestProgress, update: RequestUpdate) -> None:
         progress.num_cached_tokens = max(progress.num_cached_tokens, update.num_cached_tokens)
         if update.prompt_logprobs:
             progress.prompt_logprobs = [None]

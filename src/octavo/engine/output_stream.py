@@ -3,31 +3,40 @@
 import asyncio
 import contextlib
 
+from octavo.engine.deltas import join_deltas
 from octavo.outputs import RequestOutput
+from octavo.sampling_params import RequestOutputKind
 
 
 class OutputStream:
-    """Holds the newest output until it is taken.
+    """Holds what was put in until it is taken.
 
     An output holds the whole text so far, so a slow reader skips some and loses nothing, and however
-    slow it is, one output is all that waits for it. Created in, and read from, one event loop; `put` and
-    `fail` may be called from any thread, and change the stream only inside that loop.
+    slow it is, one output is all that waits for it. Outputs that hold only what is new wait until they are
+    taken, and are then joined into one. Created in, and read from, one event loop; `put` and `fail` may be
+    called from any thread, and change the stream only inside that loop.
+
+    Args:
+        output_kind: what the outputs hold.
 
     Attributes:
         request_id: whose outputs these are.
         is_under_way: whether the engine works on the request; only the engine's thread uses it.
     """
 
-    def __init__(self, request_id: str) -> None:
+    def __init__(
+        self, request_id: str, output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    ) -> None:
         self.request_id = request_id
         self.is_under_way = False
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
-        self._latest: RequestOutput | None = None
+        self._is_delta = output_kind is RequestOutputKind.DELTA
+        self._waiting: list[RequestOutput] = []
         self._error: Exception | None = None
 
     def put(self, output: RequestOutput) -> None:
-        """Make ``output`` the newest one."""
+        """Add the next output."""
         self._post(output, None)
 
     def fail(self, error: Exception) -> None:
@@ -35,24 +44,27 @@ class OutputStream:
         self._post(None, error)
 
     async def next(self) -> RequestOutput:
-        """Wait for an output newer than the last one taken.
+        """Wait for something newer than the last output taken.
 
         Raises:
             OctavoError: the request was refused, or the engine died; nothing follows.
         """
-        while self._latest is None:
+        while not self._waiting:
             if self._error is not None:
                 raise self._error
             self._arrived.clear()
             await self._arrived.wait()
-        output, self._latest = self._latest, None
-        return output
+        outputs, self._waiting = self._waiting, []
+        return join_deltas(outputs)
 
     def _post(self, output: RequestOutput | None, error: Exception | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear
             self._loop.call_soon_threadsafe(self._receive, output, error)
 
     def _receive(self, output: RequestOutput | None, error: Exception | None) -> None:
-        self._latest = output or self._latest
+        if output is not None:
+            if not self._is_delta:
+                self._waiting.clear()
+            self._waiting.append(output)
         self._error = error or self._error
         self._arrived.set()

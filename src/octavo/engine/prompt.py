@@ -1,10 +1,12 @@
 """Prompts as callers write them, under vLLM's names, and what the engine makes of them."""
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
+from octavo.diagnostics import shown
 from octavo.engine.tokenizer import ChatMessage, Tokenizer
-from octavo.errors import InvalidRequestError
+from octavo.errors import InvalidRequestError, UnsupportedFeatureError
 
 
 class TextPrompt(TypedDict):
@@ -36,6 +38,17 @@ class EncodedPrompt(NamedTuple):
 
 
 _KEYS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
+_LACKING_KEYS = frozenset(
+    {
+        "multi_modal_data", "multi_modal_uuids", "mm_processor_kwargs", "prompt_embeds",
+        "encoder_prompt", "decoder_prompt", "token_type_ids",
+    }
+)  # fmt: skip
+"""What prompts of vLLM may hold and prompts here may not."""
+_TAKEN_VARIABLES = frozenset(
+    {"self", "tokenizer", "messages", "add_generation_prompt", "continue_final_message", "chat_template"}
+)
+"""Names that no further variable of a template can have."""
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> EncodedPrompt:
@@ -43,12 +56,17 @@ def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> EncodedPrompt:
 
     Raises:
         InvalidRequestError: it is neither text nor token ids.
+        UnsupportedFeatureError: it is an image, embeddings or something else that vLLM would take.
     """
     if isinstance(prompt, str):
         return EncodedPrompt(tokenizer.encode(prompt), prompt)
     if not isinstance(prompt, dict):
         raise _not_a_prompt(f"a {type(prompt).__name__}")
     unknown = prompt.keys() - _KEYS
+    if lacking := unknown & _LACKING_KEYS:
+        raise UnsupportedFeatureError(
+            f"{', '.join(sorted(lacking))} is not supported: a prompt is text or token ids; leave it out"
+        )
     if unknown:
         raise _not_a_prompt(f"the keys {', '.join(sorted(map(str, unknown)))}")
     parts: dict[str, Any] = {**prompt}
@@ -65,22 +83,140 @@ def encode_chat(
     tokenizer: Tokenizer,
     *,
     add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+    chat_template: str | None = None,
     **variables: object,
 ) -> EncodedPrompt:
-    """Write a conversation out by the model's chat template and tokenize it.
+    """Write a conversation out by a chat template and tokenize it.
 
     Args:
         messages: the conversation, oldest first.
-        tokenizer: whose template it is.
+        tokenizer: whose template it is, unless ``chat_template`` is given.
         add_generation_prompt: end with the opening of the assistant's next turn.
+        continue_final_message: end with the text of the last message, for the model to go on with it.
+        chat_template: jinja2 text to use instead of the model's own template.
         variables: further variables of the template.
 
     Raises:
         InvalidRequestError: the template refuses these messages, or the model has none.
+        UnsupportedFeatureError: a message holds something other than text.
     """
-    text = tokenizer.apply_chat_template(messages, add_generation_prompt=add_generation_prompt, **variables)
+    for message in messages:
+        _check_message(message)
+    if continue_final_message and add_generation_prompt:
+        raise InvalidRequestError(
+            "continue_final_message and add_generation_prompt exclude each other; set one of them to False",
+            param="continue_final_message",
+        )
+    end_mark = f" {uuid.uuid4().hex}" if continue_final_message else ""
+    text = tokenizer.apply_chat_template(
+        _marked(messages, end_mark) if end_mark else messages,
+        add_generation_prompt=add_generation_prompt,
+        chat_template=chat_template,
+        **variables,
+    )
+    if end_mark:
+        text = _up_to(end_mark, text)
     # The template writes the special tokens itself, BOS included.
     return EncodedPrompt(tokenizer.encode(text, add_special_tokens=False, parse_special=True), text)
+
+
+def list_prompts(prompts: object) -> list[Prompt]:
+    """One prompt, or each of several, as a list; what they hold is checked when they are encoded.
+
+    Raises:
+        InvalidRequestError: it is neither.
+    """
+    if isinstance(prompts, str | Mapping):
+        return [prompts]  # type: ignore[list-item]  # the keys are checked later
+    if isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
+        raise _not_a_prompt(f"a {type(prompts).__name__}")
+    return list(prompts)
+
+
+def list_conversations(messages: object) -> list[list[ChatMessage]]:
+    """One conversation is a list of messages, several are a list of lists.
+
+    Raises:
+        InvalidRequestError: it is neither, or a conversation is empty.
+    """
+    items = _listed(messages)
+    if all(isinstance(item, Mapping) for item in items):
+        items = [items]
+    conversations = [_listed(item) for item in items]
+    if not all(conversations):
+        raise InvalidRequestError("a conversation needs at least one message", param="messages")
+    return conversations
+
+
+def template_variables(chat_template_kwargs: object, tools: object) -> dict[str, object]:
+    """What a caller gives a chat template beside the conversation.
+
+    Raises:
+        InvalidRequestError: they are no names with values, or name what is an argument of its own.
+    """
+    variables = {} if chat_template_kwargs is None else chat_template_kwargs
+    if not isinstance(variables, Mapping) or not all(isinstance(name, str) for name in variables):
+        raise InvalidRequestError(
+            f"chat_template_kwargs must map names to values, got {shown(variables)}",
+            param="chat_template_kwargs",
+        )
+    if taken := _TAKEN_VARIABLES & variables.keys():
+        raise InvalidRequestError(
+            f"chat_template_kwargs must not hold {', '.join(sorted(taken))}: the engine sets that itself, or "
+            f"it is an argument of its own",
+            param="chat_template_kwargs",
+        )
+    return {**variables, **({} if tools is None else {"tools": tools})}
+
+
+def _listed(messages: object) -> list[Any]:
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise InvalidRequestError(
+            f'a conversation is a list of messages as in {{"role": "user", "content": "Hello"}}, '
+            f"got a {type(messages).__name__}",
+            param="messages",
+        )
+    return list(messages)
+
+
+def _check_message(message: object) -> None:
+    if not isinstance(message, Mapping):
+        raise InvalidRequestError(
+            f'a message is a mapping as in {{"role": …, "content": …}}, got a {type(message).__name__}',
+            param="messages",
+        )
+    content = message.get("content")
+    if not isinstance(content, list):
+        return
+    for part in content:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind not in (None, "text"):
+            raise UnsupportedFeatureError(f"a message holds a part of type {kind!r}; only text is supported")
+
+
+def _marked(messages: Sequence[ChatMessage], mark: str) -> list[ChatMessage]:
+    """The conversation with a mark at the end of its last message.
+
+    To look for the message itself in the rendered text could find it too late: a template's own words may
+    contain it.
+    """
+    *earlier, last = messages
+    if not isinstance(last.get("content"), str):
+        raise InvalidRequestError(
+            "continue_final_message needs a last message whose content is text", param="messages"
+        )
+    return [*earlier, {**last, "content": last["content"] + mark}]
+
+
+def _up_to(mark: str, text: str) -> str:
+    before, found, _ = text.rpartition(mark)
+    if not found:
+        raise InvalidRequestError(
+            "the chat template leaves out the end of the last message, so it cannot be continued",
+            param="continue_final_message",
+        )
+    return before
 
 
 def _not_a_prompt(got: str) -> InvalidRequestError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+from octavo.diagnostics import shown
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
 
@@ -13,9 +14,23 @@ def check_place(request_id: object, priority: object) -> None:
         InvalidRequestError: the id is no string, or the priority no integer.
     """
     if not isinstance(request_id, str):
-        raise InvalidRequestError(f"request_id must be a string, got {request_id!r}", param="request_id")
+        raise InvalidRequestError(f"request_id must be a string, got {shown(request_id)}", param="request_id")
     if type(priority) is not int:
-        raise InvalidRequestError(f"priority must be an integer, got {priority!r}", param="priority")
+        raise InvalidRequestError(f"priority must be an integer, got {shown(priority)}", param="priority")
+
+
+def check_params(params: object) -> None:
+    """Say so if somebody gives a number or a dict where `SamplingParams` belong.
+
+    Raises:
+        InvalidRequestError: they are something else.
+    """
+    if not isinstance(params, SamplingParams):
+        raise InvalidRequestError(
+            f"sampling_params must be SamplingParams, as in SamplingParams(temperature=0), "
+            f"got a {type(params).__name__}",
+            param="sampling_params",
+        )
 
 
 def check_request(
@@ -46,13 +61,13 @@ def _check_token_ids(name: str, token_ids: Collection[int], vocab_size: int) -> 
         return
     wrong = next(t for t in token_ids if type(t) is not int or not 0 <= t < vocab_size)
     raise InvalidRequestError(
-        f"{name} must hold token ids between 0 and {vocab_size - 1}, got {wrong!r}", param=name
+        f"{name} must hold token ids between 0 and {vocab_size - 1}, got {shown(wrong)}", param=name
     )
 
 
 def _check_salt(cache_salt: object) -> None:
     if not isinstance(cache_salt, str) or not cache_salt or not cache_salt.isprintable():
         raise InvalidRequestError(
-            f"cache_salt must be a string of printable characters, at least one, got {cache_salt!r}",
+            f"cache_salt must be a string of printable characters, at least one, got {shown(cache_salt)}",
             param="cache_salt",
         )

@@ -62,16 +62,22 @@ class Tokenizer(Protocol):
         ...
 
     def apply_chat_template(
-        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **variables: object
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        add_generation_prompt: bool = True,
+        chat_template: str | None = None,
+        **variables: object,
     ) -> str:
         """Render a conversation as the text the model was trained on.
 
         Args:
             messages: the conversation, oldest first.
             add_generation_prompt: end with the opening of the assistant's next turn.
+            chat_template: jinja2 text to use instead of the model's own template.
             variables: further variables of the template, such as ``tools``.
 
         Raises:
-            InvalidRequestError: the template refuses these messages, or the model has none.
+            InvalidRequestError: the template refuses these messages, is none, or the model has none.
         """
         ...

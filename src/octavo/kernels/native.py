@@ -1,6 +1,8 @@
 """`NativeInterpreter`: a `Program` in native code, a whole step in one call with the GIL released."""
 
 import ctypes
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 
 import numpy as np
 
@@ -8,6 +10,7 @@ from octavo.errors import EngineError
 from octavo.kernels.interpreter import FloatArray, IntArray, StepInput
 from octavo.kernels.native_kv import NativeKVStore
 from octavo.kernels.native_library import StepStruct, address, as_int32, load_library
+from octavo.kernels.native_object import NativeHandle, NativeObject
 from octavo.kernels.native_pool import NativePool
 from octavo.kernels.native_program import ProgramStructs, Progress
 from octavo.kernels.native_sampler import NativeSampler
@@ -28,6 +31,7 @@ class NativeInterpreter:
         progress: called with (bytes ready, bytes in all) while the weights are packed.
 
     Raises:
+        ConfigError: a number is out of range.
         KernelUnavailableError: no native library, or ``isa`` cannot run here.
         EngineError: the program does not fit the cache, or there is not enough memory.
     """
@@ -46,31 +50,25 @@ class NativeInterpreter:
     ) -> None:
         self._library = load_library()
         self.isa = choose_isa(isa)
-        self._program = program
         self._vocab_size = program.head.weight.shape[0] if program.head else 0
-        self._structs = ProgramStructs(
+        structs = ProgramStructs(
             program,
             isa=self.isa,
             max_num_tokens=max_num_tokens,
             max_logit_rows=max_logit_rows,
             progress=progress,
         )
+        self._slots = structs.slots
         self._max_num_tokens = max_num_tokens
         self._num_tokens = 0
-        self._handle: int | None = None
-        self._pool = NativePool(num_threads or available_threads(), library=self._library)
+        num_threads = available_threads() if num_threads is None else num_threads
+        with ExitStack() as opened:
+            self._pool = opened.enter_context(closing(NativePool(num_threads, library=self._library)))
+            store = NativeKVStore(kv_spec, num_blocks, library=self._library, pool=self._pool)
+            self.kv_store = opened.enter_context(closing(store))
+            self._program = opened.enter_context(closing(self._create_program(structs)))
+            self._close: Callable[[], None] = opened.pop_all().close
         self.sampler = NativeSampler(library=self._library, pool=self._pool, isa=self.isa)
-        self.kv_store = NativeKVStore(kv_spec, num_blocks, library=self._library, pool=self._pool)
-        try:
-            self._handle = self._library.create(
-                "octavo_program_create",
-                ctypes.byref(self._structs.struct),
-                self._pool.handle,
-                self.kv_store.handle,
-            )
-        except EngineError:
-            self.close()
-            raise
 
     @property
     def num_threads(self) -> int:
@@ -80,7 +78,8 @@ class NativeInterpreter:
     @property
     def weight_bytes(self) -> int:
         """Memory of the packed weights."""
-        return self._library.get("octavo_program_weight_bytes", self._open_handle())
+        with self._program.opened() as program:
+            return self._library.get("octavo_program_weight_bytes", program.address)
 
     def run(self, step: StepInput) -> FloatArray:
         """Run every op for the rows of ``step``.
@@ -90,9 +89,9 @@ class NativeInterpreter:
             Without a head the array is empty.
 
         Raises:
-            EngineError: an array is out of range (a block id, a token id, a position, …); nothing was run.
+            EngineError: an array is out of range (a block id, a token id, a position, …), or the interpreter
+                is closed; nothing was run.
         """
-        handle = self._open_handle()
         arrays = _checked_arrays(step)
         struct = StepStruct(
             **{name: address(array) for name, array in arrays.items()},
@@ -101,19 +100,21 @@ class NativeInterpreter:
             max_blocks_per_request=arrays["block_tables"].shape[1],
             num_logit_rows=len(step.logit_rows),
         )
-        self._library.call("octavo_program_step", handle, ctypes.byref(struct))
-        self._num_tokens = len(step.token_ids)
-        return self._logits(len(step.logit_rows))
+        with self._program.opened() as program:
+            self._library.call("octavo_program_step", program.address, ctypes.byref(struct))
+            self._num_tokens = len(step.token_ids)
+            return self._logits(program, len(step.logit_rows))
 
     def logits(self, rows: IntArray) -> FloatArray:
         """The head alone, for other rows of the step that ran last; same validity as `run`'s result.
 
         Raises:
-            EngineError: a row is not one of the step, or the program has no head.
+            EngineError: a row is not one of the step, the program has no head, or the interpreter is closed.
         """
         row_ids = as_int32(rows)
-        self._library.call("octavo_program_logits", self._open_handle(), address(row_ids), len(row_ids))
-        return self._logits(len(row_ids))
+        with self._program.opened() as program:
+            self._library.call("octavo_program_logits", program.address, address(row_ids), len(row_ids))
+            return self._logits(program, len(row_ids))
 
     def read(self, buffer: Buffer) -> FloatArray:
         """A copy of a buffer's rows after the last run [num_tokens, width]."""
@@ -124,28 +125,46 @@ class NativeInterpreter:
         self._rows(buffer)[: len(rows)] = rows
 
     def close(self) -> None:
-        """Give back memory and threads; calling it again does nothing."""
-        if self._handle:
-            self._library.get("octavo_program_destroy", self._handle)
-            self._handle = None
-        self.kv_store.close()
-        self._pool.close()
+        """Give back memory and threads when the call under way is over; calling it again does nothing."""
+        self._close()
 
-    def _open_handle(self) -> int:
-        if self._handle is None:
-            raise EngineError("the interpreter is closed")
-        return self._handle
+    def _create_program(self, structs: ProgramStructs) -> NativeObject:
+        with self._pool.opened() as pool, self.kv_store.opened() as kv:
+            handle = NativeHandle(
+                self._library,
+                "program",
+                ctypes.byref(structs.struct),
+                pool.address,
+                kv.address,
+                uses=(pool, kv, structs.weights),
+            )
+        return NativeObject(handle, "interpreter", self._pool.lock)
 
-    def _logits(self, num_rows: int) -> FloatArray:
+    def _logits(self, program: NativeHandle, num_rows: int) -> FloatArray:
         if not num_rows or not self._vocab_size:
             return np.empty((num_rows, self._vocab_size), dtype=np.float32)
-        data = self._library.get("octavo_program_logits_data", self._handle)
-        return _view(data, num_rows, self._vocab_size)
+        data = self._library.get("octavo_program_logits_data", program.address)
+        return np.asarray(_Rows(program, data, (num_rows, self._vocab_size)))
 
     def _rows(self, buffer: Buffer) -> FloatArray:
-        slot = self._structs.slots[buffer.index]
-        data = self._library.get("octavo_program_slot_data", self._open_handle(), slot)
-        return _view(data, self._max_num_tokens, buffer.width)
+        with self._program.opened() as program:
+            data = self._library.get("octavo_program_slot_data", program.address, self._slots[buffer.index])
+            return np.asarray(_Rows(program, data, (self._max_num_tokens, buffer.width)))
+
+
+class _Rows:
+    """Rows of float32 in the memory of a program, which lives as long as an array made of this.
+
+    Args:
+        program: whose memory it is.
+        data: where it begins.
+        shape: [num_rows, width]
+    """
+
+    def __init__(self, program: NativeHandle, data: int, shape: tuple[int, int]) -> None:
+        self._program = program
+        typestr = np.dtype(np.float32).str
+        self.__array_interface__ = {"data": (data, False), "shape": shape, "typestr": typestr, "version": 3}
 
 
 def _checked_arrays(step: StepInput) -> dict[str, IntArray]:
@@ -161,8 +180,3 @@ def _checked_arrays(step: StepInput) -> dict[str, IntArray]:
             f"tables, got {len(arrays['query_start_loc'])} and {len(arrays['block_tables'])}"
         )
     return arrays
-
-
-def _view(data: int, num_rows: int, width: int) -> FloatArray:
-    pointer = ctypes.cast(data, ctypes.POINTER(ctypes.c_float))
-    return np.ctypeslib.as_array(pointer, shape=(num_rows, width))

@@ -9,17 +9,21 @@ import numpy.typing as npt
 
 from octavo.errors import ConfigError
 from octavo.kernels.native_library import KvShapeStruct, NativeLibrary, address, as_int32
+from octavo.kernels.native_object import NativeHandle, NativeObject
 from octavo.kernels.native_pool import NativePool
 from octavo.kv.spec import KVCacheSpec
 
 _DTYPE_CODES = {"float16": 0, "float32": 1}
 
 
-class NativeKVStore:
+class NativeKVStore(NativeObject):
     """Blocks 0 … ``num_blocks - 1`` and the null block, ``num_blocks``.
 
+    Attributes:
+        num_bytes: size of the whole store, touched or not.
+
     Raises:
-        ConfigError: the block size is not a multiple of 8.
+        ConfigError: the block size is not a multiple of 8, or a number is too large for the kernels.
         EngineError: the system has no such memory.
     """
 
@@ -30,9 +34,6 @@ class NativeKVStore:
             raise ConfigError(
                 f"block_size must be a multiple of 8 for the native kernels, got {spec.block_size}"
             )
-        self.spec = spec
-        self.num_blocks = num_blocks
-        self._library, self._pool = library, pool
         shape = KvShapeStruct(
             num_layers=spec.num_layers,
             num_blocks=num_blocks + 1,
@@ -41,12 +42,12 @@ class NativeKVStore:
             block_size=spec.block_size,
             dtype=_DTYPE_CODES[spec.dtype],
         )
-        self.handle: int | None = library.create("octavo_kv_create", ctypes.byref(shape))
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the whole store, touched or not."""
-        return self._library.get("octavo_kv_num_bytes", self.handle) if self.handle else 0
+        handle = NativeHandle(library, "kv", ctypes.byref(shape))
+        super().__init__(handle, "KV store", pool.lock)
+        self.spec = spec
+        self.num_blocks = num_blocks
+        self.num_bytes = library.get("octavo_kv_num_bytes", handle.address)
+        self._library, self._pool = library, pool
 
     @property
     def _block_shape(self) -> tuple[int, int, int, int]:
@@ -59,7 +60,8 @@ class NativeKVStore:
             EngineError: there is no such layer or block, or the store is closed.
         """
         content: npt.NDArray[Any] = np.empty(self._block_shape, dtype=self.spec.dtype)
-        self._library.call("octavo_kv_read_block", self.handle, layer, block_id, address(content))
+        with self.opened() as kv:
+            self._library.call("octavo_kv_read_block", kv.address, layer, block_id, address(content))
         return content
 
     def write_block(self, layer: int, block_id: int, content: npt.NDArray[np.generic]) -> None:
@@ -72,7 +74,8 @@ class NativeKVStore:
         if content.shape != self._block_shape:
             raise ValueError(f"a block has shape {self._block_shape}, got {content.shape}")
         stored = np.ascontiguousarray(content, dtype=self.spec.dtype)
-        self._library.call("octavo_kv_write_block", self.handle, layer, block_id, address(stored))
+        with self.opened() as kv:
+            self._library.call("octavo_kv_write_block", kv.address, layer, block_id, address(stored))
 
     def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         """Copy block ``src`` to ``dst`` in every layer, for each (src, dst) in order.
@@ -81,13 +84,5 @@ class NativeKVStore:
             EngineError: there is no such block (then nothing was copied), or the store is closed.
         """
         pairs = as_int32(list(copies)).reshape(-1, 2)
-        if len(pairs):
-            self._library.call(
-                "octavo_kv_copy_blocks", self.handle, self._pool.handle, address(pairs), len(pairs)
-            )
-
-    def close(self) -> None:
-        """Give the memory back; calling it again does nothing."""
-        if self.handle:
-            self._library.get("octavo_kv_destroy", self.handle)
-            self.handle = None
+        with self.opened() as kv, self._pool.opened() as pool:
+            self._library.call("octavo_kv_copy_blocks", kv.address, pool.address, address(pairs), len(pairs))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import octavo.kernels
-from octavo.errors import EngineError, KernelUnavailableError
+from octavo.errors import ConfigError, EngineError, KernelUnavailableError
 from octavo.kernels.weight import Quantization
 
 ABI_VERSION = 1
@@ -18,6 +18,8 @@ LIBRARY_NAME = "liboctavo_native.so"
 
 QUANTIZATION_CODES = {quantization: code for code, quantization in enumerate(Quantization)}
 """Numbers of ``octavo::Quantization``, which lists the formats in the same order."""
+
+_MIN_INT32, _MAX_INT32 = -(2**31), 2**31 - 1
 
 ProgressCallback = ctypes.CFUNCTYPE(None, c_int64, c_int64)
 
@@ -27,13 +29,29 @@ def _fields(kind: type, names: str) -> list[tuple[str, type]]:
     return [(name, kind) for name in names.split()]
 
 
-class KvShapeStruct(ctypes.Structure):
+class CheckedStruct(ctypes.Structure):
+    """A C struct that refuses a number its field cannot hold, where ctypes would cut its upper bits off.
+
+    For what is made once. The structs of a step hold addresses and lengths of arrays, which always fit.
+    """
+
+    # typing.override needs 3.12
+    def __setattr__(self, name: str, value: object) -> None:  # type: ignore[explicit-override]
+        super().__setattr__(name, value)
+        stored = getattr(self, name)
+        if isinstance(stored, int) and stored != value:
+            raise ConfigError(
+                f"{name} must be between {_MIN_INT32} and {_MAX_INT32} for the native kernels, got {value}"
+            )
+
+
+class KvShapeStruct(CheckedStruct):
     """``OctavoKvShape``"""
 
     _fields_: ClassVar = _fields(c_int32, "num_layers num_blocks num_kv_heads head_dim block_size dtype")
 
 
-class WeightStruct(ctypes.Structure):
+class WeightStruct(CheckedStruct):
     """``OctavoWeight``"""
 
     _fields_: ClassVar = [
@@ -43,7 +61,7 @@ class WeightStruct(ctypes.Structure):
     ]
 
 
-class RopeStruct(ctypes.Structure):
+class RopeStruct(CheckedStruct):
     """``OctavoRope``"""
 
     _fields_: ClassVar = [
@@ -53,7 +71,7 @@ class RopeStruct(ctypes.Structure):
     ]
 
 
-class OpStruct(ctypes.Structure):
+class OpStruct(CheckedStruct):
     """``OctavoOp``"""
 
     _fields_: ClassVar = [
@@ -63,7 +81,7 @@ class OpStruct(ctypes.Structure):
     ]
 
 
-class ProgramStruct(ctypes.Structure):
+class ProgramStruct(CheckedStruct):
     """``OctavoProgramSpec``"""
 
     _fields_: ClassVar = [
@@ -161,8 +179,11 @@ class NativeLibrary:
         """Call a function that returns an error code.
 
         Raises:
-            EngineError: the code is not 0; the message is the library's.
+            EngineError: the code is not 0, and the message is the library's; or a number needs over 32 bits.
         """
+        for kind, value in zip(getattr(self._library, name).argtypes, arguments, strict=True):
+            if kind is c_int32 and isinstance(value, int) and not _MIN_INT32 <= value <= _MAX_INT32:
+                raise EngineError(f"{name} takes numbers of 32 bits, got {value}")
         if getattr(self._library, name)(*arguments) != 0:
             raise EngineError(self._library.octavo_last_error().decode())
 
@@ -209,5 +230,14 @@ def address(array: npt.NDArray[Any]) -> int:
 
 
 def as_int32(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
-    """The values as a C-contiguous int32 array, the same one if it already is."""
-    return np.ascontiguousarray(values, dtype=np.int32)
+    """The values as a C-contiguous int32 array, the same one if it already is.
+
+    Raises:
+        EngineError: a value does not fit.
+    """
+    array = np.asarray(values)
+    if array.dtype != np.int32 and array.size:
+        smallest, largest = array.min(), array.max()
+        if smallest < _MIN_INT32 or largest > _MAX_INT32:
+            raise EngineError(f"numbers must fit 32 bits, got {smallest} … {largest}")
+    return np.ascontiguousarray(array, dtype=np.int32)

@@ -54,7 +54,13 @@ Progress = Callable[[int, int], None]
 class ProgramStructs:
     """Everything that ``octavo_program_create`` reads, kept alive as long as this object is.
 
-    Buffers share storage as `assign_storage` says: ``slots`` maps a buffer's index to the number of its slot.
+    Attributes:
+        struct: what the library takes.
+        slots: number of each buffer's slot, by the buffer's index; shared as `assign_storage` says.
+        weights: what the library still reads when the program is made, until that is destroyed.
+
+    Raises:
+        ConfigError: a number is too large for the kernels.
     """
 
     def __init__(
@@ -74,7 +80,8 @@ class ProgramStructs:
         widths = self._slot_widths(program.buffers)
         self._callback = ProgressCallback(progress) if progress else ProgressCallback()
         self._frequencies = [np.array(rope.frequencies, dtype=np.float64) for rope in self._ropes]
-        weights = [_weight_struct(weight) for _, weight in self._weights.values()]
+        self.weights = tuple(weight for _, weight in self._weights.values())
+        weights = [_weight_struct(weight) for weight in self.weights]
         ropes = [self._rope_struct(rope, index) for rope, index in self._ropes.items()]
         self.struct = ProgramStruct(
             ops=(OpStruct * len(ops))(*ops),

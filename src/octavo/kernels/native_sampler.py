@@ -53,7 +53,7 @@ class NativeSampler:
 
         Raises:
             ValueError: an array has another shape than the number of rows asks for.
-            EngineError: an index in an array is out of range.
+            EngineError: an index in an array is out of range, or the threads were given back.
         """
         logits = _contiguous(logits, np.float32)
         token_ids = np.empty(len(logits), dtype=np.int32)
@@ -68,7 +68,8 @@ class NativeSampler:
             token_ids=address(token_ids),
             out=_output_struct(output),
         )
-        self._library.call("octavo_sample", self._pool.handle, self._isa, ctypes.byref(struct))
+        with self._pool.opened() as pool:
+            self._library.call("octavo_sample", pool.address, self._isa, ctypes.byref(struct))
         return SamplingOutput(token_ids=token_ids, logprobs=output)
 
     def logprobs(self, logits: FloatArray, token_ids: IntArray, num_top: int) -> LogprobsOutput:
@@ -76,7 +77,7 @@ class NativeSampler:
 
         Raises:
             ValueError: there is not one token per row.
-            EngineError: a token is outside the vocabulary.
+            EngineError: a token is outside the vocabulary, or the threads were given back.
         """
         logits = _contiguous(logits, np.float32)
         tokens = as_int32(token_ids)
@@ -85,12 +86,13 @@ class NativeSampler:
         struct = SamplingStruct(
             **_shape_fields(logits, num_top), token_ids=address(tokens), out=_output_struct(output)
         )
-        self._library.call("octavo_logprobs", self._pool.handle, self._isa, ctypes.byref(struct))
+        with self._pool.opened() as pool:
+            self._library.call("octavo_logprobs", pool.address, self._isa, ctypes.byref(struct))
         return output
 
 
 def _contiguous(array: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
-    return np.ascontiguousarray(array, dtype=dtype)
+    return as_int32(array) if dtype is np.int32 else np.ascontiguousarray(array, dtype=dtype)
 
 
 def _check_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:

@@ -19,13 +19,8 @@ class RopeTables(NamedTuple):
     """[num_positions, rotary_dim / 2]"""
 
 
-def rope_tables(rope: RopeSpec, num_positions: int) -> RopeTables:
-    """The tables of positions 0 … ``num_positions`` - 1."""
-    return rope_tables_at(rope, np.arange(num_positions))
-
-
 def rope_tables_at(rope: RopeSpec, positions: npt.NDArray[np.integer]) -> RopeTables:
-    """The rows of the tables for some positions: computed in float64, rounded once to float32.
+    """The rows for some positions: computed in float64, rounded once to float32.
 
     Raises:
         ValueError: the number of frequencies does not fit ``rotary_dim``.

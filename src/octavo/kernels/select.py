@@ -3,35 +3,60 @@
 import math
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from octavo.cgroup import CGROUP_ROOT, PROC, Cgroup, cgroups
 from octavo.errors import KernelUnavailableError
 from octavo.kernels.native_library import load_library
 
 
+class NativeSupport(NamedTuple):
+    """What the native library of this installation can do on this machine."""
+
+    isas: tuple[str, ...]
+    """Instruction sets that can run here, the best first; empty without a usable library."""
+    compiled_isas: tuple[str, ...] = ()
+    """Instruction sets that were built, whatever this processor has."""
+    problem: str = ""
+    """Why there is no usable library, and the way out; empty if there is one."""
+
+
+def native_support() -> NativeSupport:
+    """Look at the native library: is it there, does it load, does it fit this package?"""
+    try:
+        return NativeSupport(available_isas(), load_library().isas("compiled"))
+    except KernelUnavailableError as error:
+        return NativeSupport((), problem=str(error))
+
+
 def available_isas() -> tuple[str, ...]:
     """Instruction sets that were compiled and can run here, the best first.
 
     Raises:
-        KernelUnavailableError: the native library is missing.
+        KernelUnavailableError: the native library is missing, or does not fit this package.
     """
     return load_library().isas("available")
 
 
-def choose_isa(isa: str) -> str:
+def choose_isa(isa: str, support: NativeSupport | None = None) -> str:
     """The best instruction set for ``auto``, else ``isa`` itself if it can run here.
 
+    Args:
+        isa: a name, or ``auto``.
+        support: what there is to choose from; looked up if omitted.
+
     Raises:
-        KernelUnavailableError: it cannot; a choice is never replaced silently.
+        KernelUnavailableError: it cannot, or nothing native can; a choice is never replaced silently.
     """
-    available = available_isas()
+    support = support or native_support()
+    if support.problem:
+        raise KernelUnavailableError(support.problem)
     if isa == "auto":
-        return available[0]
-    if isa not in available:
-        compiled = load_library().isas("compiled")
-        reason = "this processor lacks it" if isa in compiled else "it was not built"
+        return support.isas[0]
+    if isa not in support.isas:
+        reason = "this processor lacks it" if isa in support.compiled_isas else "it was not built"
         raise KernelUnavailableError(
-            f"instruction set {isa} cannot run here ({reason}); available: {', '.join(available)}, or auto"
+            f"instruction set {isa} cannot run here ({reason}); available: {', '.join(support.isas)}, or auto"
         )
     return isa
 

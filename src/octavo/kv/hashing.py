@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, InvalidRequestError
 
 BlockHash = bytes
 """A SHA-256 digest, 32 bytes."""
@@ -27,6 +27,9 @@ BlockHash = bytes
 _MODEL_LABEL = b"octavo kv cache: model root"
 _REQUEST_LABEL = b"octavo kv cache: request root"
 _TOKEN_BYTES = 4
+
+MAX_EXTRA_KEYS_LENGTH = 1024
+"""Characters of all extra keys of a request: hashing them is work that nobody may make long for others."""
 
 FieldValue = str | bytes | int | float
 
@@ -80,6 +83,22 @@ def request_root(root: BlockHash, extra_keys: Sequence[ExtraKey] = ()) -> BlockH
     if not extra_keys:
         return root
     return _digest_of_fields(_REQUEST_LABEL + root, extra_keys)
+
+
+def check_extra_keys(extra_keys: Sequence[ExtraKey]) -> None:
+    """Refuse keys that have more than `MAX_EXTRA_KEYS_LENGTH` characters together.
+
+    Raises:
+        InvalidRequestError: they do; ``param`` names the longest.
+    """
+    length = sum(len(key.value) for key in extra_keys)
+    if length > MAX_EXTRA_KEYS_LENGTH:
+        longest = max(extra_keys, key=lambda key: len(key.value)).kind.value
+        raise InvalidRequestError(
+            f"{longest} makes the cache keys of the request {length} characters long, but they may have at "
+            f"most {MAX_EXTRA_KEYS_LENGTH}; shorten it, or send its hash",
+            param=longest,
+        )
 
 
 def _digest_of_fields(label: bytes, fields: Iterable[tuple[str, FieldValue]]) -> BlockHash:

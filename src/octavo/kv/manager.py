@@ -148,18 +148,6 @@ class KVCacheManager:
             return None
         return self._take(request, span, placement, hit)
 
-    def num_blocks_needed(
-        self,
-        request: CacheRequest,
-        num_new_tokens: int,
-        *,
-        hit: PrefixHit = NO_HIT,
-        num_lookahead_tokens: int = 0,
-    ) -> int:
-        """By how much `allocate` with these arguments would lower the number of free blocks."""
-        span = self._span(request, num_new_tokens, hit, num_lookahead_tokens)
-        return self._place(request, span, hit).num_free_blocks_used
-
     def _fits_in_tail(self, table: BlockTable, start: int, end: int) -> bool:
         """Whether the last block has the slots, and nobody else holds it or can find it."""
         num_slots = len(table.blocks) * self.block_size

@@ -10,6 +10,7 @@ from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
 from octavo.errors import ModelLoadError
 from octavo.models.gguf_metadata import Metadata
+from octavo.models.quoting import quote
 from octavo.models.tokenizer_patterns import WORD_SPLITS, WordSplit
 from octavo.models.tokenizer_scheme import TokenizerScheme
 from octavo.models.vocabulary import Vocabulary
@@ -50,7 +51,9 @@ def _word_split(metadata: Metadata) -> WordSplit:
     split = WORD_SPLITS.get(name)
     if split is None:
         known = ", ".join(sorted(WORD_SPLITS))
-        raise ModelLoadError(f"{metadata.path}: pre-tokenizer {name!r} is not supported; known are {known}")
+        raise ModelLoadError(
+            f"{metadata.path}: pre-tokenizer {quote(name)} is not supported; known are {known}"
+        )
     return split
 
 
@@ -63,7 +66,7 @@ def _read_merges(vocabulary: Vocabulary, metadata: Metadata) -> list[tuple[str, 
     for line in lines:
         left, _, right = line.partition(" ")
         if left not in tokens or right not in tokens or left + right not in tokens:
-            raise ModelLoadError(f"{metadata.path}: merge {line[:60]!r} joins or makes an unknown token")
+            raise ModelLoadError(f"{metadata.path}: merge {quote(line)} joins or makes an unknown token")
         merges.append((left, right))
     return merges
 

@@ -2,21 +2,25 @@
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jinja2
-import jinja2.ext
-import jinja2.sandbox
 
 from octavo.errors import InvalidRequestError, ModelLoadError
 from octavo.models.gguf_metadata import Metadata
+from octavo.models.quoting import one_line
+from octavo.models.template_growth import check_size
+from octavo.models.template_sandbox import TemplateSandbox
 from octavo.models.vocabulary import Vocabulary
 
 
 class ChatTemplate:
     """A compiled template. What it may use, and how white space is treated, is what model authors test with.
+
+    It is a program from a file that somebody else made: `TemplateSandbox` bounds its own size, every value
+    it makes, its output and its steps.
 
     Attributes:
         source: the template's text.
@@ -36,14 +40,18 @@ class ChatTemplate:
         """
         self.source = source
         self._special_tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        sandbox = TemplateSandbox(
+            filters={"tojson": _to_json},
+            names={"raise_exception": _raise_exception, "strftime_now": _strftime_now},
+        )
         try:
-            self._template = _environment().from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
-            raise ModelLoadError(f"{origin}: the chat template is not valid: {_one_line(error)}") from None
+            self._template = sandbox.compile_template(source)
+        except Exception as error:  # it becomes Python on the way, which can fail in any way
+            raise ModelLoadError(f"{origin}: the chat template is not valid: {_reason(error)}") from None
 
     def render(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: object,
         *,
         add_generation_prompt: bool = True,
         variables: Mapping[str, object] | None = None,
@@ -51,7 +59,7 @@ class ChatTemplate:
         """The conversation as text, with special tokens written out.
 
         Raises:
-            InvalidRequestError: the template refuses the messages, or fails on them.
+            InvalidRequestError: the template refuses the messages, fails on them, or does too much.
         """
         names = {**self._special_tokens, "tools": None, "documents": None, **(variables or {})}
         names |= {"messages": messages, "add_generation_prompt": add_generation_prompt}
@@ -59,7 +67,7 @@ class ChatTemplate:
             return self._template.render(names)
         except Exception as error:  # a template is a program of its own: it can fail in any way
             raise InvalidRequestError(
-                f"the chat template cannot render these messages: {_one_line(error)}", param="messages"
+                f"the chat template cannot render these messages: {_reason(error)}", param="messages"
             ) from None
 
 
@@ -76,8 +84,22 @@ def read_chat_template(
         source, origin = _read_text(replacement), replacement
     if source is None:
         return None
+    return compile_chat_template(source, vocabulary, origin=str(origin))
+
+
+def compile_chat_template(source: str, vocabulary: Vocabulary, *, origin: str) -> ChatTemplate:
+    """A template for a model with this vocabulary.
+
+    Args:
+        source: jinja2 text.
+        vocabulary: whose special tokens the template may write.
+        origin: where the template comes from, for error messages.
+
+    Raises:
+        ModelLoadError: the template cannot be compiled.
+    """
     bos, eos = vocabulary.text_of(vocabulary.bos_token_id), vocabulary.text_of(vocabulary.eos_token_id)
-    return ChatTemplate(source, bos_token=bos, eos_token=eos, origin=str(origin))
+    return ChatTemplate(source, bos_token=bos, eos_token=eos, origin=origin)
 
 
 def _read_text(path: Path) -> str:
@@ -88,16 +110,6 @@ def _read_text(path: Path) -> str:
         raise ModelLoadError(f"{path}: the chat template cannot be read: {reason}") from None
 
 
-def _environment() -> jinja2.Environment:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
 def _to_json(
     value: object,
     ensure_ascii: bool = False,
@@ -106,9 +118,17 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     # Not jinja2's own filter: that one escapes for HTML, which no model was trained on.
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    encoder = json.JSONEncoder(
+        ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+    if indent is None:
+        return encoder.encode(value)
+    parts, length = [], 0
+    for part in encoder.iterencode(value):  # indented at every level: how long it gets shows on the way
+        parts.append(part)
+        length += len(part)
+        check_size(length)
+    return "".join(parts)
 
 
 def _raise_exception(message: str) -> NoReturn:
@@ -119,6 +139,5 @@ def _strftime_now(pattern: str) -> str:
     return datetime.datetime.now().astimezone().strftime(pattern)
 
 
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text or type(error).__name__
+def _reason(error: Exception) -> str:
+    return one_line(str(error)) or type(error).__name__

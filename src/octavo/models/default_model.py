@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from octavo.errors import ModelLoadError
+from octavo.errors import ModelLoadError, ModelNotFoundError
 from octavo.models.published_model import PublishedModel, fetch, sha256_of
 
 DEFAULT_MODEL = PublishedModel(
@@ -29,13 +29,14 @@ def resolve_model_path(name_or_path: str | Path, *, progress: bool = True) -> Pa
         progress: show a progress bar on standard error while fetching.
 
     Raises:
-        ModelLoadError: there is no such file, or the model cannot be fetched.
+        ModelNotFoundError: there is no such file.
+        ModelLoadError: the model cannot be fetched.
     """
     if str(name_or_path) == DEFAULT_MODEL.name:
         return cached_model(DEFAULT_MODEL, cache_folder(), progress=progress)
     path = Path(name_or_path)
     if not path.exists():
-        raise ModelLoadError(
+        raise ModelNotFoundError(
             f"{path}: no such file; give the path of a .gguf file, or the name {DEFAULT_MODEL.name!r}"
         )
     return path
@@ -71,12 +72,22 @@ def cached_model(model: PublishedModel, folder: Path, *, progress: bool) -> Path
         with _only_process(folder / "fetch.lock", announce=progress):
             if found := find_cached(model, folder):
                 return found
-            if not path.is_file() or sha256_of(path) != model.sha256:
+            if not _is_intact(model, path):
                 fetch(model, path, progress=progress)
             _marker(path).write_text(_status(model, path))
     except OSError as error:
+        if _is_intact(model, path):  # in a folder that is only for reading: nothing has to be stored
+            return path
         raise ModelLoadError(f"cannot store {model.name} in {folder}: {error.strerror or error}") from None
     return path
+
+
+def _is_intact(model: PublishedModel, path: Path) -> bool:
+    """Whether the file is there with the right content, all of which is read."""
+    try:
+        return path.is_file() and sha256_of(path) == model.sha256
+    except OSError:
+        return False
 
 
 def _marker(path: Path) -> Path:

@@ -2,7 +2,7 @@
 
 The file is memory-mapped. The header, metadata and tensor directory are parsed once, with every count,
 length and offset checked against the end of the file before it is used, so that a damaged file costs
-one clear error and never an allocation of the size it claims. The layout is little-endian:
+one clear error and never the time or memory that it claims. The layout is little-endian:
 
     "GGUF" | version u32 | tensor count u64 | metadata count u64
     metadata: key string | value type u32 | value                  (a string is: length u64 | UTF-8 bytes)
@@ -26,11 +26,15 @@ from octavo.kernels.weight import Quantization, Weight
 from octavo.models.ggml_types import SUPPORTED, type_name
 from octavo.models.gguf_cursor import Cursor
 from octavo.models.gguf_metadata import Metadata, MetadataValue
+from octavo.models.quoting import quote
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _MAX_DIMENSIONS = 4
+
+# The largest models have some thousand tensors and a hundred metadata entries.
+_MOST_ENTRIES = 1 << 16
 
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _NUMBERS: dict[int, tuple[struct.Struct, np.dtype[np.generic]]] = {
@@ -110,11 +114,11 @@ class GGUFFile:
         """
         entry = self.tensors.get(name)
         if entry is None:
-            raise ModelLoadError(f"{self.path}: the file has no tensor {name!r}, which this model needs")
+            raise ModelLoadError(f"{self.path}: the file has no tensor {quote(name)}, which this model needs")
         quantization, num_bytes = entry.quantization, entry.num_bytes
         if quantization is None or num_bytes is None:
             raise ModelLoadError(
-                f"{self.path}: tensor {name!r} has type {type_name(entry.type_id)};"
+                f"{self.path}: tensor {quote(name)} has type {type_name(entry.type_id)};"
                 f" supported are {', '.join(SUPPORTED.values())}"
             )
         raw = np.frombuffer(self._map, np.uint8, num_bytes, entry.offset)
@@ -158,9 +162,16 @@ def _read_header(cursor: Cursor) -> tuple[int, int]:
             f"{cursor.path}: {kind} of GGUF is not supported; versions 2 and 3, little-endian, are"
         )
     num_tensors, num_entries = cursor.u64("the tensor count"), cursor.u64("the metadata count")
+    _check_count(cursor, num_tensors, "tensors")
+    _check_count(cursor, num_entries, "metadata entries")
     cursor.expect(num_tensors * _SHORTEST_TENSOR, f"a directory of {num_tensors:,} tensors")
     cursor.expect(num_entries * _SHORTEST_ENTRY, f"metadata of {num_entries:,} entries")
     return num_tensors, num_entries
+
+
+def _check_count(cursor: Cursor, count: int, what: str) -> None:
+    if count > _MOST_ENTRIES:
+        raise cursor.error(f"damaged: the file claims {count:,} {what}; at most {_MOST_ENTRIES:,} are read")
 
 
 def _read_metadata(cursor: Cursor, num_entries: int) -> dict[str, MetadataValue]:
@@ -168,8 +179,8 @@ def _read_metadata(cursor: Cursor, num_entries: int) -> dict[str, MetadataValue]
     for index in range(num_entries):
         key = cursor.name(f"the key of metadata entry {index}")
         if key in values:
-            raise cursor.error(f"metadata {key!r} is there twice")
-        values[key] = _read_value(cursor, f"metadata {key!r}")
+            raise cursor.error(f"metadata {quote(key)} is there twice")
+        values[key] = _read_value(cursor, f"metadata {quote(key)}")
     return values
 
 
@@ -208,7 +219,7 @@ def _read_directory(cursor: Cursor, num_tensors: int, alignment: int) -> dict[st
     tensors: dict[str, TensorEntry] = {}
     for entry in entries:
         if entry.name in tensors:
-            raise cursor.error(f"tensor {entry.name!r} is there twice")
+            raise cursor.error(f"tensor {quote(entry.name)} is there twice")
         tensors[entry.name] = _placed(cursor, entry, start, alignment)
     _check_overlap(cursor.path, tensors)
     return tensors
@@ -216,21 +227,21 @@ def _read_directory(cursor: Cursor, num_tensors: int, alignment: int) -> dict[st
 
 def _read_entry(cursor: Cursor, index: int) -> TensorEntry:
     name = cursor.name(f"the name of tensor {index}")
-    num_dimensions = cursor.u32(f"the dimensions of tensor {name!r}")
+    num_dimensions = cursor.u32(f"the dimensions of tensor {quote(name)}")
     if not 1 <= num_dimensions <= _MAX_DIMENSIONS:
         raise cursor.error(
-            f"tensor {name!r} has {num_dimensions:,} dimensions; 1 to {_MAX_DIMENSIONS} are possible"
+            f"tensor {quote(name)} has {num_dimensions:,} dimensions; 1 to {_MAX_DIMENSIONS} are possible"
         )
-    dimensions = [cursor.u64(f"the shape of tensor {name!r}") for _ in range(num_dimensions)]
-    type_id = cursor.u32(f"the type of tensor {name!r}")
-    offset = cursor.u64(f"the offset of tensor {name!r}")
+    dimensions = [cursor.u64(f"the shape of tensor {quote(name)}") for _ in range(num_dimensions)]
+    type_id = cursor.u32(f"the type of tensor {quote(name)}")
+    offset = cursor.u64(f"the offset of tensor {quote(name)}")
     return TensorEntry(name, tuple(reversed(dimensions)), type_id, offset)
 
 
 def _placed(cursor: Cursor, entry: TensorEntry, start: int, alignment: int) -> TensorEntry:
     """The entry with its offset counted from the start of the file, once it is known to lie within it."""
     if problem := _shape_problem(entry):
-        raise ModelLoadError(f"{cursor.path}: tensor {entry.name!r} {problem}")
+        raise ModelLoadError(f"{cursor.path}: tensor {quote(entry.name)} {problem}")
     placed = entry._replace(offset=start + entry.offset)
     end = placed.offset + (placed.num_bytes or 0)
     if entry.offset % alignment:
@@ -238,7 +249,7 @@ def _placed(cursor: Cursor, entry: TensorEntry, start: int, alignment: int) -> T
     elif end > cursor.size:
         problem = f"ends at byte {end:,}, beyond the file's {cursor.size:,}: truncated or damaged"
     if problem:
-        raise ModelLoadError(f"{cursor.path}: tensor {entry.name!r} {problem}")
+        raise ModelLoadError(f"{cursor.path}: tensor {quote(entry.name)} {problem}")
     return placed
 
 
@@ -255,4 +266,4 @@ def _check_overlap(path: Path, tensors: dict[str, TensorEntry]) -> None:
     ordered = sorted(tensors.values(), key=lambda entry: entry.offset)
     for entry, following in itertools.pairwise(ordered):
         if entry.offset + (entry.num_bytes or 0) > following.offset:
-            raise ModelLoadError(f"{path}: tensors {entry.name!r} and {following.name!r} overlap")
+            raise ModelLoadError(f"{path}: tensors {quote(entry.name)} and {quote(following.name)} overlap")

@@ -13,6 +13,8 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 _LONGEST_NAME = 1024
+_MOST_ELEMENTS = 1 << 22
+"""Of all arrays together: ten times the tokens and merges of the largest vocabularies."""
 
 
 class Cursor:
@@ -27,6 +29,7 @@ class Cursor:
         self.buffer = buffer
         self.size = len(buffer)
         self.position = 0
+        self._elements_left = _MOST_ELEMENTS
 
     def error(self, message: str) -> ModelLoadError:
         """An error that names the file and the position."""
@@ -65,6 +68,7 @@ class Cursor:
 
     def strings(self, count: int, what: str) -> list[str]:
         """``count`` strings; vocabularies have hundreds of thousands, so the loop is kept tight."""
+        self._count_elements(count, what)
         self.expect(count * _U64.size, what)
         buffer, size, start = self.buffer, self.size, self.position
         length_at = _U64.unpack_from
@@ -88,7 +92,15 @@ class Cursor:
 
     def numbers(self, dtype: np.dtype[np.generic], count: int, what: str) -> npt.NDArray[np.generic]:
         """``count`` numbers as a view of the file [count]."""
+        self._count_elements(count, what)
         self.expect(count * dtype.itemsize, what)
         values = np.frombuffer(self.buffer, dtype, count, self.position)
         self.position += values.nbytes
         return values
+
+    def _count_elements(self, count: int, what: str) -> None:
+        self._elements_left -= count
+        if self._elements_left < 0:
+            raise self.error(
+                f"damaged: {what} brings the arrays of the file to more than {_MOST_ELEMENTS:,} values"
+            )

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import ModelLoadError
+from octavo.models.quoting import quote
 
 MetadataValue = bool | int | float | str | list[str] | npt.NDArray[Any]
 """Arrays of numbers are numpy views of the file; arrays of strings are lists."""
@@ -87,13 +88,12 @@ class Metadata:
     def _required(self, key: str, default: float | None) -> MetadataValue:
         value = self.values.get(key, default)
         if value is None:
-            raise ModelLoadError(f"{self.path}: the metadata lacks {key!r}, which this model needs")
+            raise ModelLoadError(f"{self.path}: the metadata lacks {quote(key)}, which this model needs")
         return value
 
     def _wrong(self, key: str, value: MetadataValue, wanted: str) -> ModelLoadError:
         if isinstance(value, np.ndarray | list):
             found = f"an array of {len(value):,} values"
         else:
-            text = repr(value)
-            found = text if len(text) <= 60 else f"{text[:57]}..."
-        return ModelLoadError(f"{self.path}: metadata {key!r} must be {wanted}, found {found}")
+            found = quote(value)
+        return ModelLoadError(f"{self.path}: metadata {quote(key)} must be {wanted}, found {found}")

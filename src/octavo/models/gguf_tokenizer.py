@@ -2,18 +2,29 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
+from tokenizers.normalizers import Normalizer, Replace
+from tokenizers.normalizers import Sequence as NormalizerSequence
 
 from octavo.errors import InvalidRequestError, ModelLoadError
 from octavo.models.byte_level_bpe import byte_level_scheme
-from octavo.models.chat_template import ChatTemplate, read_chat_template
+from octavo.models.chat_template import ChatTemplate, compile_chat_template, read_chat_template
 from octavo.models.gguf_metadata import Metadata
+from octavo.models.literal_text import MARK, LiteralText
+from octavo.models.quoting import quote
 from octavo.models.sentencepiece import sentencepiece_scheme
 from octavo.models.tokenizer_scheme import TokenizerScheme
 from octavo.models.vocabulary import TokenType, Vocabulary, read_vocabulary
+
+MAX_COMPILED_TEMPLATES = 8
+"""Templates given with a conversation that are kept: a batch of conversations compiles its own once."""
+
+_FROM_OUTSIDE = frozenset({"tools", "documents"})
+"""Variables of a template that hold what other people wrote, as messages do."""
 
 _SCHEMES = {"gpt2": byte_level_scheme, "llama": sentencepiece_scheme}
 
@@ -36,8 +47,10 @@ class GGUFTokenizer:
         # Two encoders over one model: that no text can name a control token is then a fact of
         # construction and not of a flag that threads would share.
         self._text_encoder = _encoder(vocabulary, scheme)
-        self._special_encoder = _encoder(vocabulary, scheme)
+        self._special_encoder = _encoder(vocabulary, scheme, remove_marks=True)
         self._special_encoder.add_special_tokens(_added(vocabulary, sorted(vocabulary.special_ids)))
+        self._literal = LiteralText(vocabulary.tokens[token_id] for token_id in vocabulary.special_ids)
+        self._compiled = lru_cache(MAX_COMPILED_TEMPLATES)(self._compile)
 
     @property
     def vocab_size(self) -> int:
@@ -99,16 +112,30 @@ class GGUFTokenizer:
         messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
+        chat_template: str | None = None,
         **variables: object,
     ) -> str:
-        """Render a conversation as the text the model was trained on."""
-        if self.chat_template is None:
+        """Render a conversation as the text the model was trained on.
+
+        Control tokens that the messages, tools or documents spell are marked as text (see `LiteralText`);
+        `encode` with ``parse_special`` heeds and removes the marks.
+        """
+        template = self.chat_template if chat_template is None else self._compiled(chat_template)
+        if template is None:
             raise InvalidRequestError(
                 "the model has no chat template: give one with --chat-template FILE, or send a plain prompt"
             )
-        return self.chat_template.render(
-            messages, add_generation_prompt=add_generation_prompt, variables=variables
+        for name in _FROM_OUTSIDE & variables.keys():
+            variables[name] = self._literal.mark(variables[name])
+        return template.render(
+            self._literal.mark(messages), add_generation_prompt=add_generation_prompt, variables=variables
         )
+
+    def _compile(self, source: str) -> ChatTemplate:
+        try:
+            return compile_chat_template(source, self._vocabulary, origin="chat_template")
+        except ModelLoadError as error:  # not the model's fault but the caller's
+            raise InvalidRequestError(str(error), param="chat_template") from None
 
 
 def build_tokenizer(metadata: Metadata, *, chat_template: Path | None = None) -> GGUFTokenizer:
@@ -125,7 +152,9 @@ def build_tokenizer(metadata: Metadata, *, chat_template: Path | None = None) ->
     build_scheme = _SCHEMES.get(kind or "")
     if build_scheme is None:
         known = ", ".join(f"{name!r}" for name in _SCHEMES)
-        raise ModelLoadError(f"{metadata.path}: tokenizer kind {kind!r} is not supported; known are {known}")
+        raise ModelLoadError(
+            f"{metadata.path}: tokenizer kind {quote(kind)} is not supported; known are {known}"
+        )
     vocabulary = read_vocabulary(metadata)
     template = read_chat_template(metadata, vocabulary, replacement=chat_template)
     return GGUFTokenizer(vocabulary, build_scheme(vocabulary, metadata), metadata, template)
@@ -139,14 +168,22 @@ def _check_encodable(text: str) -> None:
         raise InvalidRequestError(f"the text holds a lone surrogate ({found}); send valid Unicode") from None
 
 
-def _encoder(vocabulary: Vocabulary, scheme: TokenizerScheme) -> Tokenizer:
+def _encoder(vocabulary: Vocabulary, scheme: TokenizerScheme, *, remove_marks: bool = False) -> Tokenizer:
     encoder = Tokenizer(scheme.model)
-    if scheme.normalizer is not None:
-        encoder.normalizer = scheme.normalizer
+    if normalizer := _normalizer(scheme, remove_marks=remove_marks):
+        encoder.normalizer = normalizer
     if scheme.pre_tokenizer is not None:
         encoder.pre_tokenizer = scheme.pre_tokenizer
     encoder.add_tokens(_added(vocabulary, vocabulary.ids_of(TokenType.USER_DEFINED)))
     return encoder
+
+
+def _normalizer(scheme: TokenizerScheme, *, remove_marks: bool) -> Normalizer | None:
+    """What runs over the text between control tokens: the marks of `LiteralText` have done their work."""
+    if not remove_marks:
+        return scheme.normalizer
+    remove = Replace(MARK, "")
+    return remove if scheme.normalizer is None else NormalizerSequence([remove, scheme.normalizer])
 
 
 def _added(vocabulary: Vocabulary, token_ids: Sequence[int]) -> list[AddedToken]:

@@ -7,7 +7,7 @@ from octavo.kernels.program import Program, RopeStyle
 from octavo.kernels.weight import Weight
 from octavo.models.gguf_metadata import Metadata
 from octavo.models.rope import read_rope
-from octavo.models.spec import ModelSpec
+from octavo.models.spec import ModelSpec, model_name
 from octavo.models.weights import Weights
 
 _LARGEST_HEAD_DIM = 1 << 16
@@ -101,7 +101,7 @@ def read_spec(metadata: Metadata, weights: Weights, *, vocab_size: int) -> Model
         )
     return ModelSpec(
         architecture="llama",
-        name=metadata.text("general.name") or metadata.path.stem,
+        name=model_name(metadata.text("general.name"), metadata.path),
         vocab_size=vocab_size,
         hidden_size=hidden_size,
         intermediate_size=metadata.count("llama.feed_forward_length"),

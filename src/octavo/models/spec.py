@@ -1,8 +1,12 @@
 """`ModelSpec`: the numbers of a model that everything above the kernels needs."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from octavo.kernels.program import RopeSpec
+from octavo.models.quoting import one_line
+
+_LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +16,7 @@ class ModelSpec:
     architecture: str
     """GGUF's name for it, such as "llama"."""
     name: str
-    """What the file calls itself, or the file's name."""
+    """What the file calls itself, or the file's name; short, and without control characters."""
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -29,3 +33,8 @@ class ModelSpec:
     """Tokens a layer looks back, itself included; ``None``: all of them."""
     tied_head: bool
     """Whether the output head is the embedding table."""
+
+
+def model_name(claimed: str | None, path: Path) -> str:
+    """What to call a model: a file can claim any name, but terminals and logs show it."""
+    return one_line(claimed or "", longest=_LONGEST_NAME) or one_line(path.stem, longest=_LONGEST_NAME)

@@ -3,6 +3,7 @@
 from octavo.errors import ModelLoadError
 from octavo.kernels.weight import Quantization, Weight
 from octavo.models.gguf import GGUFFile
+from octavo.models.quoting import quote
 
 
 class Weights:
@@ -32,7 +33,7 @@ class Weights:
         weight = self._take(name, (length,))
         if weight.quantization is not Quantization.F32:
             raise ModelLoadError(
-                f"{self._file.path}: tensor {name!r} must be F32, found {weight.quantization}"
+                f"{self._file.path}: tensor {quote(name)} must be F32, found {weight.quantization}"
             )
         return weight
 
@@ -56,7 +57,7 @@ class Weights:
         if unused:
             others = f" (and {len(unused) - 1} more)" if len(unused) > 1 else ""
             raise ModelLoadError(
-                f"{self._file.path}: tensor {unused[0]!r}{others} belongs to a variant of the model that is"
+                f"{self._file.path}: tensor {quote(unused[0])}{others} belongs to a variant of the model that is"
                 " not supported"
             )
 
@@ -66,6 +67,6 @@ class Weights:
         weight = self._taken[name]
         if weight.shape != shape:
             raise ModelLoadError(
-                f"{self._file.path}: tensor {name!r} must have shape {shape}, found {weight.shape}"
+                f"{self._file.path}: tensor {quote(name)} must have shape {shape}, found {weight.shape}"
             )
         return weight

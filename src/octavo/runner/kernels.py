@@ -1,13 +1,28 @@
 """The kernels that a configuration names, made ready. Only those that are chosen are imported."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from octavo.config import ResolvedConfig
-from octavo.errors import KernelUnavailableError
 from octavo.kernels.interpreter import Interpreter
 from octavo.kernels.program import Program
 from octavo.kernels.sampling import Sampler
 from octavo.kv.spec import KVCacheSpec
+
+
+class KernelChoice(NamedTuple):
+    """Which kernels, with nothing left open."""
+
+    kernels: Literal["native", "reference"]
+    isa: str
+    """Instruction set of the native kernels."""
+    num_threads: int
+    """Threads of the native kernels."""
+
+
+class StepLimits(NamedTuple):
+    """The largest step there will be."""
+
+    max_num_tokens: int
+    max_logit_rows: int
 
 
 class Kernels(NamedTuple):
@@ -17,44 +32,33 @@ class Kernels(NamedTuple):
     sampler: Sampler
 
 
-def make_kernels(config: ResolvedConfig, program: Program, kv_spec: KVCacheSpec) -> Kernels:
+def make_kernels(
+    choice: KernelChoice, program: Program, *, kv_spec: KVCacheSpec, num_blocks: int, limits: StepLimits
+) -> Kernels:
     """Make the chosen kernels ready: native ones lay out the weights anew and start their threads.
 
     Raises:
         KernelUnavailableError: they cannot run here.
         EngineError: there is not enough memory.
     """
-    make = _native if config.kernels == "native" else _reference
-    return make(config, program, kv_spec)
-
-
-def native_isas() -> tuple[str, ...]:
-    """Instruction sets that the native kernels can use here, the best first; none without the library."""
-    from octavo.kernels.select import available_isas
-
-    try:
-        return available_isas()
-    except KernelUnavailableError:
-        return ()
-
-
-def _native(config: ResolvedConfig, program: Program, kv_spec: KVCacheSpec) -> Kernels:
+    if choice.kernels == "reference":
+        return _reference(program, kv_spec, num_blocks)
     from octavo.kernels.native import NativeInterpreter
 
     interpreter = NativeInterpreter(
         program,
         kv_spec,
-        config.num_blocks,
-        max_num_tokens=config.scheduler.max_num_batched_tokens,
-        max_logit_rows=config.scheduler.max_num_seqs,
-        num_threads=config.num_threads,
-        isa=config.isa,
+        num_blocks,
+        max_num_tokens=limits.max_num_tokens,
+        max_logit_rows=limits.max_logit_rows,
+        num_threads=choice.num_threads,
+        isa=choice.isa,
     )
     return Kernels(interpreter, interpreter.sampler)
 
 
-def _reference(config: ResolvedConfig, program: Program, kv_spec: KVCacheSpec) -> Kernels:
+def _reference(program: Program, kv_spec: KVCacheSpec, num_blocks: int) -> Kernels:
     from octavo.kernels.reference import ReferenceInterpreter
     from octavo.kernels.reference_sampling import ReferenceSampler
 
-    return Kernels(ReferenceInterpreter(program, kv_spec, config.num_blocks), ReferenceSampler())
+    return Kernels(ReferenceInterpreter(program, kv_spec, num_blocks), ReferenceSampler())

@@ -7,12 +7,17 @@ import numpy as np
 from octavo.engine.runner import FinishedStep
 from octavo.errors import InvariantError, StepError
 from octavo.kernels.interpreter import IntArray, Interpreter
-from octavo.kernels.sampling import Sampler, SamplingOutput
+from octavo.kernels.sampling import Sampler, SamplingInput, SamplingOutput
 from octavo.runner.input_batch import InputBatch
 from octavo.runner.prompt_logprobs import NonFiniteLogitsError, PromptLogprobs, token_logprobs
 from octavo.runner.request_rows import RequestRows
 from octavo.runner.sampling_rows import SamplingRows
 from octavo.sched.output import RequestResult, RunnerOutput, ScheduledRequest, SchedulerOutput
+
+_ALL_BANNED = (
+    "every token is banned: all of the vocabulary would end the text, and min_tokens is not reached; lower "
+    "min_tokens, or leave tokens out of stop_token_ids"
+)
 
 
 class ModelRunner:
@@ -42,6 +47,7 @@ class ModelRunner:
         block_size = interpreter.kv_store.spec.block_size
         self._interpreter = interpreter
         self._sampler = sampler
+        self._vocab_size = vocab_size
         self._sampling_rows = SamplingRows(max_num_seqs, vocab_size, eos_token_ids)
         self._rows = RequestRows(max_num_seqs, -(-max_model_len // block_size), self._sampling_rows)
         self._input_batch = InputBatch(self._rows, max_num_batched_tokens, block_size=block_size)
@@ -82,9 +88,10 @@ class ModelRunner:
         if sampled:
             positions = step.seq_lens[[request.samples for request in output.scheduled]]
             rows: IntArray = np.array([self._rows[request.request_id].index for request in sampled], np.int32)
-            sampling = self._sampler.sample(logits, self._sampling_rows.gather(rows, positions))
+            sampling_input = self._sampling_rows.gather(rows, positions)
+            sampling = self._sampler.sample(logits, sampling_input)
             self._count_tokens(rows, sampling)
-            results.update(self._sampling_results(sampled, sampling))
+            results.update(self._sampling_results(sampled, sampling_input, sampling))
         # Last, because the head's other rows take the place of the logits that were sampled from.
         self._add_prompt_logprobs(output.scheduled, step.query_start_loc, results)
         return results
@@ -94,15 +101,20 @@ class ModelRunner:
         self._sampling_rows.count(rows[is_token], sampling.token_ids[is_token])
 
     def _sampling_results(
-        self, sampled: Sequence[ScheduledRequest], sampling: SamplingOutput
+        self,
+        sampled: Sequence[ScheduledRequest],
+        sampling_input: SamplingInput,
+        sampling: SamplingOutput,
     ) -> dict[str, RequestResult]:
         results: dict[str, RequestResult] = {}
+        nothing_is_left = (np.diff(sampling_input.banned_starts) == self._vocab_size).tolist()
         token_ids: list[int] = sampling.token_ids.tolist()
         failed: list[bool] = sampling.logprobs.failed.tolist()
         for i, request in enumerate(sampled):
             if failed[i]:
                 position = request.num_computed_tokens + request.num_scheduled_tokens - 1
-                results[request.request_id] = RequestResult(error=f"non-finite logits at position {position}")
+                error = _ALL_BANNED if nothing_is_left[i] else f"non-finite logits at position {position}"
+                results[request.request_id] = RequestResult(error=error)
                 continue
             num_top = self._rows[request.request_id].sampling_params.logprobs
             logprobs = None if num_top is None else token_logprobs(sampling.logprobs, i, num_top)

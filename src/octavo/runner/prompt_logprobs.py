@@ -51,14 +51,14 @@ class PromptLogprobs:
         start = scheduled.num_computed_tokens
         # The logits at position p are about the token at p + 1, which the prompt's last position has none of.
         num_known = min(start + scheduled.num_scheduled_tokens, len(row.prompt_token_ids) - 1) - start
-        num_top = row.sampling_params.prompt_logprobs or 0
+        max_top = row.sampling_params.prompt_logprobs or 0
         for chunk in range(0, num_known, MAX_LOGIT_ROWS):
             size = min(MAX_LOGIT_ROWS, num_known - chunk)
             targets = row.prompt_token_ids[start + chunk + 1 : start + chunk + 1 + size]
             rows: IntArray = np.arange(first_row + chunk, first_row + chunk + size, dtype=np.int32)
-            output = self._sampler.logprobs(
-                self._interpreter.logits(rows), np.array(targets, np.int32), num_top
-            )
+            logits = self._interpreter.logits(rows)
+            num_top = min(max_top, logits.shape[1])
+            output = self._sampler.logprobs(logits, np.array(targets, np.int32), num_top)
             if output.failed.any():
                 position = start + chunk + int(output.failed.argmax())
                 raise NonFiniteLogitsError(f"non-finite logits at prompt position {position}")

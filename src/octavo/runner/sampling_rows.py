@@ -12,6 +12,9 @@ from octavo.sched.output import NewRequest
 _LARGEST, _SMALLEST = 1e30, 1e-30
 """Where parameters without a bound of their own are cut, well inside float32."""
 
+_LAST_POSITION = 2**31 - 1
+"""No sequence gets that far, whatever its ``min_tokens``."""
+
 _NO_IDS: IntArray = np.empty(0, np.int32)
 _NO_IDS.setflags(write=False)
 
@@ -49,7 +52,7 @@ class SamplingRows:
         self._top_k[row] = min(max(params.top_k, 0), self._vocab_size)
         self._seeds[row] = request.seed
         self._choice_indices[row] = request.choice_index
-        self._num_top_logprobs[row] = params.logprobs or 0
+        self._num_top_logprobs[row] = min(params.logprobs or 0, self._vocab_size)
         self._set_end_tokens(row, params, len(request.prompt_token_ids))
         self._bias_token_ids[row] = np.fromiter(params.logit_bias.keys(), np.int32)
         self._bias_values[row] = np.fromiter(params.logit_bias.values(), np.float32)
@@ -106,7 +109,7 @@ class SamplingRows:
         """Stop tokens are banned at positions before the first that may hold one."""
         end_token_ids = set(params.stop_token_ids) | (set() if params.ignore_eos else self._eos_token_ids)
         self._end_token_ids[row] = np.array(sorted(end_token_ids), np.int32)
-        self._end_tokens_banned_below[row] = num_prompt_tokens + params.min_tokens
+        self._end_tokens_banned_below[row] = min(num_prompt_tokens + params.min_tokens, _LAST_POSITION)
 
 
 _FLOAT_PARAMS = (

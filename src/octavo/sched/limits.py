@@ -1,6 +1,6 @@
-"""`SequenceLimit`: how long a sequence may get, from the model and from the size of the cache."""
+"""How long a sequence may get, from the model and from the size of the cache, and how many may wait."""
 
-from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.errors import ContextLengthError, InvalidRequestError, QueueFullError
 from octavo.sched.request import Request
 
 
@@ -44,4 +44,24 @@ class SequenceLimit:
             f"the prompt has {num_tokens} tokens, but a sequence may have at most {num_slots}: the KV cache "
             f"has {self._num_blocks} blocks of {self._block_size}; shorten the prompt or give the KV cache "
             f"more memory"
+        )
+
+
+def check_queue(num_waiting: int, num_new: int, max_waiting: int) -> None:
+    """Refuse requests that come together and for which the queue has no room.
+
+    Raises:
+        InvalidRequestError: it never has room for so many.
+        QueueFullError: it has none now.
+    """
+    if num_new > max_waiting:
+        raise InvalidRequestError(
+            f"n is {num_new}, but at most {max_waiting} continuations may wait (max_waiting_requests); "
+            f"lower n or raise max_waiting_requests",
+            param="n",
+        )
+    if num_waiting + num_new > max_waiting:
+        raise QueueFullError(
+            f"{num_waiting} requests are waiting and {num_new} more exceed the limit of {max_waiting}; "
+            f"try again later"
         )

@@ -1,4 +1,4 @@
-"""`PauseMode`: what `Scheduler.pause` holds back."""
+"""`PauseMode`: what `Scheduler.pause_mode` holds back."""
 
 from enum import StrEnum
 

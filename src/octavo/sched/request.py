@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 
-from octavo.kv.hashing import BlockHash, BlockHasher, ExtraKey, request_root
+from octavo.kv.hashing import BlockHash, BlockHasher, ExtraKey, check_extra_keys, request_root
 from octavo.sampling_params import SamplingParams
 
 
@@ -44,6 +44,9 @@ class Request:
     """One continuation of one prompt, as the scheduler and the cache see it.
 
     Its ``repr`` shows no content: what a client sent does not belong in a log.
+
+    Raises:
+        InvalidRequestError: the extra keys are too long, see `check_extra_keys`.
     """
 
     request_id: str
@@ -78,6 +81,8 @@ class Request:
     num_preemptions: int = field(init=False, default=0)
     block_hashes: list[BlockHash] = field(init=False, repr=False, default_factory=list)
     """One per full block of known tokens; only ever appended to."""
+    hash_root: BlockHash = field(init=False, repr=False, default=b"")
+    """Where the chain of block hashes starts; empty if nothing is hashed."""
     skip_prefix_lookup: bool = field(init=False)
     """Whether every prompt position must be computed, because its log-probability is asked for."""
     end_token_ids: frozenset[int] = field(init=False, repr=False)
@@ -102,7 +107,10 @@ class Request:
         self.skip_prefix_lookup = params.prompt_logprobs is not None
         eos_token_ids = frozenset() if params.ignore_eos else self.eos_token_ids
         self.end_token_ids = eos_token_ids | frozenset(params.stop_token_ids)
-        self._hash_full_blocks()
+        check_extra_keys(self.extra_keys)
+        if self.block_hasher is not None:
+            self.hash_root = request_root(self.block_hasher.root, self.extra_keys)
+            self.block_hasher.extend(self.block_hashes, self.token_ids, self.hash_root)
 
     @property
     def num_output_tokens(self) -> int:
@@ -128,8 +136,9 @@ class Request:
         """Add a generated token; a block that it fills gets its hash."""
         self.token_ids.append(token_id)
         self.num_tokens += 1
-        if self.block_hasher is not None and self.num_tokens % self.block_hasher.block_size == 0:
-            self._hash_full_blocks()
+        hasher = self.block_hasher
+        if hasher is not None and self.num_tokens % hasher.block_size == 0:
+            hasher.extend(self.block_hashes, self.token_ids, self.hash_root)
 
     def finish(self, reason: FinishReason, stop_reason: int | str | None = None) -> None:
         """Record the end; whoever calls this sees to the blocks."""
@@ -155,8 +164,3 @@ class Request:
             block_hasher=self.block_hasher,
             extra_keys=self.extra_keys,
         )
-
-    def _hash_full_blocks(self) -> None:
-        if self.block_hasher is not None:
-            root = request_root(self.block_hasher.root, self.extra_keys)
-            self.block_hasher.extend(self.block_hashes, self.token_ids, root)

@@ -5,10 +5,10 @@ the two the step is *under way*: its blocks are being written, so nothing that i
 """
 
 from octavo.config import SchedulerConfig
-from octavo.errors import ConfigError, InvalidRequestError, InvariantError, QueueFullError
+from octavo.errors import ConfigError, InvalidRequestError, InvariantError
 from octavo.kv.manager import KVCacheManager
 from octavo.kv.prefix_hit import NO_HIT, PrefixHit
-from octavo.sched.limits import SequenceLimit
+from octavo.sched.limits import SequenceLimit, check_queue
 from octavo.sched.output import RequestResult, RunnerOutput, SchedulerOutput
 from octavo.sched.pause import PauseMode
 from octavo.sched.policy import make_policy
@@ -53,7 +53,7 @@ class Scheduler:
         self._running: dict[str, Request] = {}
         self._released_ids: list[str] = []
         self._under_way: StepPlan | None = None
-        self._pause_mode: PauseMode | None = None
+        self.pause_mode: PauseMode | None = None  # who is held back, until it is None again
         self._num_steps = 0
         self._num_arrivals = 0
         self.stats = SchedulerStats()
@@ -64,7 +64,7 @@ class Scheduler:
         """Let new requests wait: all of them, or none if one is refused.
 
         Raises:
-            InvalidRequestError: an id is in use, or a prompt is empty.
+            InvalidRequestError: an id is in use, a prompt is empty, or they are more than may ever wait.
             ContextLengthError: a prompt leaves no room for one token of output.
             QueueFullError: too many requests are waiting.
         """
@@ -76,11 +76,7 @@ class Scheduler:
                 )
             self._limit.check(request)
             new_ids.add(request.request_id)
-        if len(self._waiting) + len(requests) > self._config.max_waiting_requests:
-            raise QueueFullError(
-                f"{len(self._waiting)} requests are waiting and {len(requests)} more exceed the limit of "
-                f"{self._config.max_waiting_requests}; try again later"
-            )
+        check_queue(len(self._waiting), len(requests), self._config.max_waiting_requests)
         for request in requests:
             self._num_arrivals += 1
             request.arrival_index = self._num_arrivals
@@ -103,14 +99,6 @@ class Scheduler:
         if self._under_way is None or request_id not in self._under_way.scheduled:
             self._forget(request)
         return True
-
-    def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
-        """Admit nobody, or compute nothing at all, until `resume`."""
-        self._pause_mode = mode
-
-    def resume(self) -> None:
-        """End a pause."""
-        self._pause_mode = None
 
     def preempt_all(self) -> None:
         """Send every running request back to the front of the queue, in order.
@@ -149,6 +137,13 @@ class Scheduler:
     def has_unfinished_requests(self) -> bool:
         """Whether any request is waiting or running, or awaits the end of the step under way."""
         return bool(self._requests)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there are requests that no pause holds back."""
+        if self.pause_mode is None:
+            return bool(self._requests)
+        return self.pause_mode is PauseMode.NEW and bool(self._running)
 
     # ---- a step ------------------------------------------------------------------------------
 
@@ -278,7 +273,10 @@ class Scheduler:
     def _first_sibling(self, request: Request) -> Request | None:
         """The first of the siblings, if it can be forked, now or when it has computed the prompt."""
         first = None if request.parent_id is None else self._requests.get(request.parent_id)
-        return None if first is None or first.is_finished or first.num_preemptions else first
+        if first is None or first.is_finished or first.num_preemptions:
+            return None
+        # Siblings have the very same prompt object; a request that only took over the id does not.
+        return first if first.prompt_token_ids is request.prompt_token_ids else None
 
     def _admit(self, request: Request, hit: PrefixHit, step: StepPlan) -> bool:
         """Move the front request to the running ones, if there is room for all the tokens it has."""
@@ -374,10 +372,10 @@ class Scheduler:
     def _begin_step(self) -> StepPlan:
         config = self._config
         return StepPlan(
-            token_budget=0 if self._pause_mode is PauseMode.ALL else config.max_num_batched_tokens,
+            token_budget=0 if self.pause_mode is PauseMode.ALL else config.max_num_batched_tokens,
             chunk_limit=chunk_limit(config, num_requests=len(self._requests)),
             may_split=config.enable_chunked_prefill,
-            admits=self._pause_mode is None,
+            admits=self.pause_mode is None,
             block_size=self._kv.block_size,
         )
 

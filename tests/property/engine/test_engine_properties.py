@@ -9,14 +9,17 @@ import zlib
 
 import hypothesis.strategies as st
 from engine_fakes import EOS, VOCAB_SIZE, ByteTokenizer, make_engine
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from octavo.engine.choice import choice_ids
 from octavo.engine.stop_strings import StopStringScanner
 from octavo.errors import ContextLengthError, StepError
 from octavo.kv.invariants import check_invariants
 from octavo.sampling_params import SamplingParams
 
+SUFFIXES = ["", "#0", "#1", "#0#1", "##0", "#"]
+"""Of request ids: they look like those of other requests' continuations."""
 PREFIXES = [list(b"shared"), list(b"shared prefix"), list(b"another prefix of more blocks"), [1]]
 
 
@@ -90,7 +93,7 @@ class EngineMachine(RuleBasedStateMachine):
         priority=st.integers(0, 2),
     )
     def add(self, prefix, rest, n, max_tokens, stop, priority):
-        name = f"r{self.num_added}"
+        name = f"r{self.num_added // len(SUFFIXES)}{SUFFIXES[self.num_added % len(SUFFIXES)]}"
         self.num_added += 1
         params = SamplingParams(n=n, max_tokens=max_tokens, stop=stop)
         try:
@@ -164,7 +167,7 @@ class EngineMachine(RuleBasedStateMachine):
         """Every continuation is, so far, what it would be alone."""
         prompt, params = self.asked[name]
         for choice in self.outputs[name].outputs:
-            choice_id = name if params.n == 1 else f"{name}#{choice.index}"
+            choice_id = choice_ids(name, params.n)[choice.index]
             tokens, text, reason = expected(choice_id, params, 48 - len(prompt))
             assert choice.token_ids == tokens[: len(choice.token_ids)]
             if choice.finish_reason in ("stop", "length"):
@@ -173,3 +176,9 @@ class EngineMachine(RuleBasedStateMachine):
 
 EngineMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestEngine = EngineMachine.TestCase
+
+
+@given(st.dictionaries(st.text("a#01", max_size=6), st.integers(1, 12), max_size=8))
+def test_no_two_requests_share_a_choice_id(num_choices):
+    ids = [choice_id for name, n in num_choices.items() for choice_id in choice_ids(name, n)]
+    assert len(set(ids)) == len(ids)

@@ -14,6 +14,7 @@ from kv_harness import FakeRequest
 from octavo.kv.hashing import ExtraKey, ExtraKeyKind
 from octavo.kv.invariants import check_invariants
 from octavo.kv.manager import KVCacheManager
+from octavo.kv.prefix_hit import NO_HIT
 
 GARBAGE = "garbage"
 
@@ -244,17 +245,14 @@ class CacheModel:
 
     def _allocate(self, request: ModelRequest, num_tokens: int, options: dict) -> list[int] | None:
         """Allocate, checking the promises about what is taken and that a refusal changes nothing."""
-        estimate_options = {
-            name: options[name] for name in ("hit", "num_lookahead_tokens") if name in options
-        }
-        needed = self.manager.num_blocks_needed(request, num_tokens, **estimate_options)
+        num_revived = sum(block.ref_cnt == 0 for block in options.get("hit", NO_HIT).blocks)
         free_before = self.manager.num_free_blocks
         before = self._snapshot()
         new_ids = self.manager.allocate(request, num_tokens, **options)
         if new_ids is None:
             assert self._snapshot() == before
             return None
-        assert free_before - self.manager.num_free_blocks == needed
+        assert free_before - self.manager.num_free_blocks == num_revived + len(new_ids)
         assert len(set(new_ids)) == len(new_ids)
         assert set(new_ids) <= set(self.manager.block_ids(request.request_id))
         return new_ids

@@ -42,6 +42,7 @@ class ByteTokenizer:
         messages: Sequence[Mapping[str, str]],
         *,
         add_generation_prompt: bool = True,
+        chat_template: str | None = None,
         **variables: object,
     ) -> str:
         turns = "".join(f"{message['role'][0].upper()}:{message['content']}\n" for message in messages)

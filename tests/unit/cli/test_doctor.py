@@ -9,6 +9,8 @@ from octavo.cli import checkup, self_test
 from octavo.cli.checkup import Check
 from octavo.cli.main import run
 from octavo.errors import KernelUnavailableError
+from octavo.kernels.select import NativeSupport
+from octavo.runner.kernels import KernelChoice
 
 
 def test_a_broken_check_exits_with_1_and_the_way_out(monkeypatch, capsys):
@@ -27,7 +29,7 @@ def test_a_sound_machine_exits_with_0(monkeypatch, capsys):
 
 
 def test_everything_is_looked_at(monkeypatch):
-    monkeypatch.setattr(checkup, "native_isas", lambda: ("avx2", "generic"))
+    monkeypatch.setattr(checkup, "native_support", lambda: NativeSupport(("avx2", "generic")))
     monkeypatch.setattr(checkup, "largest_difference", lambda _isa: 1e-6)
     checks = checkup.checkup()
     names = [check.name for check in checks]
@@ -41,7 +43,8 @@ def test_everything_is_looked_at(monkeypatch):
 
 
 def test_missing_kernels_little_memory_and_wrong_results_have_a_way_out():
-    assert checkup._isa_check(()).way_out
+    broken = checkup._native_check(NativeSupport((), problem="the native library x.so does not load"))
+    assert (broken.finding, bool(broken.way_out)) == ("the native library x.so does not load", True)
     assert checkup._memory_check(2**20).way_out
     assert not checkup._memory_check(2**40).way_out
     assert [check.way_out != "" for check in checkup._self_tests(("a",), lambda _isa: 0.5)] == [True]
@@ -57,7 +60,7 @@ def test_kernels_that_do_not_load_are_reported():
 
 
 def test_the_self_test_model_has_logits_worth_comparing():
-    logits = self_test._logits("reference", "numpy")
+    logits = self_test._logits(KernelChoice("reference", "numpy", num_threads=1))
     assert logits.shape == (20, 64)
     assert np.isfinite(logits).all()
     assert np.abs(logits).max() > 0.1

@@ -99,7 +99,8 @@ def test_logit_biases_are_pairs():
     [
         (["--block-size", "7", "a"], 2, "block_size must be a positive multiple of 8, got 7"),
         (["--logit-bias", "x", "a"], 2, "--logit-bias must be pairs as in 42=-5,7=1.5, got 'x'"),
-        (["--top-p", "3", "a"], 1, "top_p must be between 0.0 and 1.0, got 3.0"),
+        (["--top-p", "3", "a"], 2, "top_p must be between 0.0 and 1.0, got 3.0"),
+        (["--max-tokens", "0", "a"], 2, "max_tokens must be at least 1, got 0"),
         (["--quiet", "--raw", "x" * 600], 1, "512"),
     ],
 )
@@ -140,6 +141,33 @@ def test_a_turn_that_is_too_long_does_not_end_the_conversation(serve, monkeypatc
     captured = capsys.readouterr()
     assert captured.out == "yes\n"
     assert "/reset starts over" in captured.err
+
+
+def test_quiet_or_not_an_error_is_told(serve, monkeypatch, capsys):
+    serve("yes")
+    pipe(monkeypatch, f"{'x' * 600}\nshort\n")
+    assert run(["chat", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "yes\n"
+    assert captured.err.startswith("error: ")
+    assert "/reset starts over" in captured.err
+
+
+def test_no_stdin_is_an_empty_one(serve, monkeypatch, capsys):
+    serve("yes")
+    for arguments, code, message in ((["generate"], 1, "stdin is empty"), (["chat", "--quiet"], 0, "")):
+        monkeypatch.setattr("sys.stdin", None)
+        assert run(arguments) == code
+        assert message in capsys.readouterr().err
+
+
+def test_what_json_does_not_escape_cannot_steer_a_terminal_either(serve, monkeypatch, capsys):
+    serve("\x1b\x9b")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert run(["generate", "--quiet", "--json", "a"]) == 0
+    out = capsys.readouterr().out
+    assert "\\u001b" in out
+    assert "\x9b" not in out
 
 
 def test_a_conversation_has_one_continuation(capsys):

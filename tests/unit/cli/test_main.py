@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +90,49 @@ def test_python_dash_m_works():
     result = octavo("--help")
     assert result.returncode == 0
     assert "Usage: octavo COMMAND" in result.stdout
+
+
+def test_an_error_line_cannot_steer_a_terminal(monkeypatch, capsys):
+    def fail(**_options: object) -> None:
+        raise ModelLoadError("/tmp/\x1b]0;owned\x07\nsecond\x9b2J [bold]: no such file")
+
+    monkeypatch.setattr("octavo.cli.fetch.fetch", fail)
+    assert entry.run(["fetch"]) == 1
+    assert capsys.readouterr().err == "error: /tmp/\ufffd]0;owned second\ufffd2J [bold]: no such file\n"
+
+
+def test_a_wrong_argument_is_shown_harmless(capsys):
+    assert entry.run(["--fo\x1b]0;owned\x07"]) == 2
+    assert "\x1b]" not in capsys.readouterr().err
+
+
+CLOSED_OR_FULL = [
+    # (shell redirection, exit code, what stderr ends with)
+    (">&-", 1, "stdout is closed"),
+    (">/dev/full", 1, "No space left on device"),
+    ("2>&-", 0, ""),
+    ("2>/dev/full", 0, ""),
+    ("<&-", 0, ""),
+]
+
+
+@pytest.mark.parametrize(("redirection", "code", "message"), CLOSED_OR_FULL)
+def test_streams_that_are_closed_or_full(redirection, code, message):
+    if "/dev/full" in redirection and not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    command = f'"{sys.executable}" -m octavo explain {redirection}'
+    result = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert result.returncode == code
+    assert message in result.stderr
+    assert result.stderr.count("\n") <= 1
+
+
+def test_an_error_that_cannot_be_told_keeps_its_exit_code():
+    command = f'"{sys.executable}" -m octavo explain --num-blocks x 2>&-'
+    assert subprocess.run(["/bin/sh", "-c", command], check=False).returncode == 2
+
+
+def test_an_encoding_that_lacks_characters_is_no_error():
+    result = octavo("explain", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.isascii()

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from octavo.build import build
 from octavo.cli.main import run
-from octavo.cli.startup import cache_spec, quantizations, startup_table
+from octavo.cli.startup import quantizations, startup_table
 from octavo.config import CacheConfig, EngineConfig, ModelConfig, RunnerConfig
 
 
@@ -31,7 +31,7 @@ def drawn(renderable) -> str:
 
 
 def test_the_table_says_what_was_loaded_and_how_large_the_cache_is(built):
-    spec = cache_spec(built)
+    spec = built.kv_spec
     text = " ".join(drawn(startup_table(built, seconds=1.5)).split())
     assert "tiny Q4_0" in text
     assert f"KV per token {spec.bytes_per_token:,} bytes" in text
@@ -44,10 +44,6 @@ def test_the_table_says_what_was_loaded_and_how_large_the_cache_is(built):
 
 def test_the_table_fits_eighty_columns(built):
     assert max(map(len, drawn(startup_table(built, seconds=1.5)).splitlines())) <= 80
-
-
-def test_the_cache_spec_is_that_of_the_engine(built):
-    assert cache_spec(built).bytes_per_token == built.config.kv_bytes_per_token
 
 
 def test_quantizations_are_shares_of_the_matrices_and_count_a_tied_head_once(built):

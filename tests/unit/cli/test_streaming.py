@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from octavo.cli.streaming import InOrderPrinter, choice_ids, run_requests
+from octavo.cli.streaming import InOrderPrinter, run_requests
+from octavo.engine.choice import choice_ids
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.sampling_params import SamplingParams
 
@@ -15,7 +16,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=32)
 def output(request_id: str, *texts: str, finished: bool = False) -> RequestOutput:
     reason = "stop" if finished else None
     choices = [CompletionOutput(index, text, finish_reason=reason) for index, text in enumerate(texts)]
-    return RequestOutput(request_id, None, [1], choices)
+    return RequestOutput(request_id, None, [1], choices, finished=finished)
 
 
 def test_text_streams_in_order_although_requests_run_side_by_side():

@@ -2,9 +2,10 @@
 
 import asyncio
 import random
+import re
 
 import pytest
-from async_harness import Gate, endless, last_of, last_output, run, spell, start_one, until
+from async_harness import PATIENCE_S, Gate, endless, last_of, last_output, run, spell, start_one, until
 from engine_fakes import make_engine
 
 from octavo.engine.async_engine import AsyncEngine
@@ -14,7 +15,8 @@ from octavo.errors import (
     InvalidRequestError,
     OctavoError,
 )
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sched.pause import PauseMode
 
 
 def test_a_stream_ends_with_the_whole_text():
@@ -67,12 +69,16 @@ def test_a_refused_request_raises_in_its_own_stream_only(prompt, options, error)
     assert run(scenario()).outputs[0].text == "fine"
 
 
-def test_an_unexpected_error_while_adding_fails_that_request_only():
+def test_an_unexpected_error_while_adding_fails_that_request_only(monkeypatch):
     async def scenario():
         fake = make_engine(spell("fine"))
         async with AsyncEngine(lambda: fake.engine) as engine:
-            with pytest.raises(AttributeError):
+            with pytest.raises(InvalidRequestError, match="must be SamplingParams"):
                 await last_of(engine.generate("x", None))
+            monkeypatch.setattr(fake.engine, "add_request", lambda *_, **__: 1 // 0)
+            with pytest.raises(ZeroDivisionError):
+                await last_output(engine)
+            monkeypatch.undo()
             return await last_output(engine)
 
     assert run(scenario()).outputs[0].text == "fine"
@@ -167,7 +173,7 @@ def test_an_error_in_a_call_is_its_own(monkeypatch):
     async def scenario():
         fake = make_engine(spell("fine"))
 
-        def fail(self):
+        def fail(self, **options):
             raise ValueError("not today")
 
         monkeypatch.setattr(type(fake.engine), "reset_prefix_cache", fail)
@@ -214,3 +220,77 @@ def test_two_hundred_streams_with_random_cancellation_leave_every_block_free():
     assert not [r for r in results if isinstance(r, OctavoError | AssertionError)]
     assert results.count("finished") >= 20
     assert sum(isinstance(result, asyncio.CancelledError) for result in results) >= 20
+
+
+def test_deltas_add_up_to_the_text_however_slow_the_reader_is():
+    async def scenario():
+        fake = make_engine(spell("abcdefghij"))
+        async with AsyncEngine(lambda: fake.engine) as engine:
+            seen = []
+            params = SamplingParams(max_tokens=50, output_kind=RequestOutputKind.DELTA)
+            async for output in engine.generate("p", params):
+                seen.append(output.outputs[0])
+                await until(lambda: not fake.engine.has_unfinished_requests)
+            return seen
+
+    seen = run(scenario())
+    assert len(seen) <= 2
+    assert "".join(choice.text for choice in seen) == "abcdefghij"
+    assert sum(len(choice.token_ids) for choice in seen) == 11
+
+
+def test_final_only_is_one_output():
+    async def scenario():
+        fake = make_engine(spell("abcdefghij"))
+        async with AsyncEngine(lambda: fake.engine) as engine:
+            params = SamplingParams(max_tokens=50, output_kind=RequestOutputKind.FINAL_ONLY)
+            return [output async for output in engine.generate("p", params)]
+
+    (output,) = run(scenario())
+    assert (output.finished, output.outputs[0].text) == (True, "abcdefghij")
+
+
+def test_made_up_ids_do_not_meet_those_of_clients():
+    async def scenario():
+        fake = make_engine(spell("x"))
+        async with AsyncEngine(lambda: fake.engine) as engine:
+            return [(await last_output(engine)).request_id for _ in range(3)]
+
+    names = run(scenario())
+    assert len(set(names)) == 3
+    assert all(re.fullmatch("request-[0-9a-f]{32}", name) for name in names)
+
+
+@pytest.mark.parametrize("mode", list(PauseMode))
+def test_a_pause_holds_requests_back_without_a_step(mode):
+    async def scenario():
+        fake = make_engine(spell("done"))
+        async with AsyncEngine(lambda: fake.engine) as engine:
+            await engine.pause(mode)
+            task = asyncio.create_task(last_output(engine))
+            await until(lambda: fake.engine.has_unfinished_requests)
+            steps = []
+            monkeypatch = pytest.MonkeyPatch()
+            monkeypatch.setattr(fake.engine, "step", lambda: steps.append(1) or [])
+            for _ in range(5):
+                await engine.reset_prefix_cache()  # wakes the thread, which finds nothing to do
+            monkeypatch.undo()
+            await engine.resume()
+            return await task, steps
+
+    output, steps = run(scenario())
+    assert (output.outputs[0].text, steps) == ("done", [])
+
+
+def test_a_shutdown_ends_a_pause():
+    async def scenario():
+        fake = make_engine(spell("done"))
+        engine = AsyncEngine(lambda: fake.engine)
+        engine.start()
+        await engine.pause(PauseMode.ALL)
+        task = asyncio.create_task(last_output(engine))
+        await until(lambda: fake.engine.has_unfinished_requests)
+        await engine.shutdown(drain_s=PATIENCE_S)
+        return await task
+
+    assert run(scenario()).outputs[0].text == "done"

@@ -13,6 +13,7 @@ from octavo.errors import (
     ConfigError,
     DrainingError,
     EngineDeadError,
+    EngineError,
     InvariantError,
 )
 
@@ -121,6 +122,47 @@ def test_requests_wait_for_an_engine_that_is_starting():
         return output
 
     assert run(scenario()).outputs[0].text == "ready"
+
+
+def test_nobody_waits_for_an_engine_that_was_not_started():
+    async def scenario():
+        engine = AsyncEngine(lambda: make_engine(spell("ready")).engine)
+        for call in (last_output(engine), engine.pause(), engine.reset_prefix_cache()):
+            with pytest.raises(EngineError, match=r"was not started; call start\(\) first"):
+                await call
+        engine.start()
+        output = await last_output(engine)
+        await engine.shutdown()
+        return output
+
+    assert run(scenario()).outputs[0].text == "ready"
+
+
+def test_starting_twice_is_starting_once():
+    async def scenario():
+        engine = AsyncEngine(lambda: make_engine(spell("ready")).engine)
+        engine.start()
+        engine.start()
+        async with engine:
+            output = await last_output(engine)
+        with pytest.raises(EngineDeadError, match="has stopped"):
+            engine.start()
+        return output
+
+    assert run(scenario()).outputs[0].text == "ready"
+
+
+def test_a_death_without_words_is_named():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    async def scenario():
+        engine = AsyncEngine(interrupted)
+        engine.start()
+        with pytest.raises(EngineDeadError, match="the engine is dead: KeyboardInterrupt"):
+            await engine.wait_until_ready()
+
+    run(scenario())
 
 
 def test_an_engine_that_never_started_can_be_shut_down():

@@ -6,6 +6,7 @@ from engine_fakes import make_engine, run_to_end
 from octavo.engine.core import MAX_IDLE_STEPS
 from octavo.errors import EngineDeadError, InvariantError, StepError
 from octavo.sampling_params import SamplingParams
+from octavo.sched.output import SchedulerOutput
 from octavo.sched.pause import PauseMode
 
 PROMPT = list(range(10, 30))
@@ -47,7 +48,6 @@ def test_a_dead_engine_says_so_to_everyone():
     fake.engine.step()
     with pytest.raises(EngineDeadError):
         fake.engine.step()
-    assert fake.engine.core.is_dead
     with pytest.raises(EngineDeadError, match="the engine is dead: 2 steps failed in a row"):
         fake.engine.step()
     with pytest.raises(EngineDeadError):
@@ -67,10 +67,10 @@ def test_any_other_error_in_a_step_leaves_the_engine_dead(error):
         fake.engine.step()
 
 
-def test_no_progress_while_requests_wait_raises_an_alarm():
+def test_no_progress_while_requests_wait_raises_an_alarm(monkeypatch):
     fake = make_engine(alphabet)
     fake.engine.add_request("a", PROMPT, SamplingParams())
-    fake.scheduler.pause(PauseMode.ALL)  # behind the core's back: as good as a deadlock
+    monkeypatch.setattr(fake.scheduler, "schedule", lambda: SchedulerOutput(0, ()))  # a deadlock
     for _ in range(MAX_IDLE_STEPS - 1):
         assert fake.engine.step() == []
     with pytest.raises(InvariantError, match=r"no progress: 0 requests running, 1 waiting, 64 blocks"):
@@ -81,11 +81,27 @@ def test_no_progress_while_requests_wait_raises_an_alarm():
 def test_a_pause_that_was_asked_for_is_no_deadlock(mode):
     fake = make_engine(alphabet)
     fake.engine.add_request("a", PROMPT, SamplingParams(max_tokens=3))
-    fake.engine.core.pause(mode)
+    fake.engine.pause(mode)
+    assert (fake.engine.has_work, fake.engine.has_unfinished_requests) == (False, True)
     for _ in range(3 * MAX_IDLE_STEPS):
         assert fake.engine.step() == []
-    fake.engine.core.resume()
+    fake.engine.resume()
     assert run_to_end(fake.engine)["a"].outputs[0].text == "abc"
+
+
+def test_requests_that_run_go_on_while_nobody_is_admitted():
+    fake = make_engine(alphabet)
+    fake.engine.add_request("a", PROMPT, SamplingParams(max_tokens=3))
+    fake.engine.step()
+    fake.engine.pause()
+    fake.engine.add_request("b", PROMPT, SamplingParams(max_tokens=3))
+    outputs = {}
+    while fake.engine.has_work:
+        outputs.update((output.request_id, output) for output in fake.engine.step())
+    assert outputs.keys() == {"a"}
+    assert outputs["a"].finished
+    fake.engine.resume()
+    assert run_to_end(fake.engine)["b"].outputs[0].text == "abc"
 
 
 def test_closing_ends_requests_and_closes_the_runner():

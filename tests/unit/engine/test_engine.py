@@ -6,7 +6,8 @@ import pytest
 from engine_fakes import EOS, VOCAB_SIZE, make_engine, piece, run_to_end
 
 from octavo.errors import ContextLengthError, InvalidRequestError, QueueFullError
-from octavo.sampling_params import SamplingParams
+from octavo.outputs import CompletionOutput
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 PROMPT = list(b"a prompt of some length")
 
@@ -282,3 +283,86 @@ def test_twelve_blocks_serve_many_requests_to_the_end():
     assert [outputs[f"r{i}"].outputs[0].text for i in range(40)] == ["a somewhat longer answer"] * 40
     assert fake.scheduler.stats.num_preemptions > 0
     assert fake.kv.num_free_blocks == fake.kv.num_blocks
+
+
+def test_what_cannot_be_prepared_never_reaches_the_scheduler(monkeypatch):
+    fake = make_engine(spell("x"))
+
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    monkeypatch.setattr("octavo.engine.output_processor.Choice", fail)
+    with pytest.raises(MemoryError):
+        fake.engine.add_request("r", PROMPT, SamplingParams())
+    assert not fake.engine.has_unfinished_requests
+
+
+@pytest.mark.parametrize("kind", list(RequestOutputKind))
+def test_the_work_for_an_output_does_not_grow_with_it(kind, monkeypatch):
+    copied = []
+
+    def record(self, *arguments, **rest):
+        copied.append(sum(len(argument) for argument in arguments if isinstance(argument, list)))
+        return original(self, *arguments, **rest)
+
+    original = CompletionOutput.__init__
+    monkeypatch.setattr(CompletionOutput, "__init__", record)
+    fake = make_engine(tokens(ord("a")))
+    fake.engine.add_request("r", PROMPT, SamplingParams(max_tokens=100, logprobs=0, output_kind=kind))
+    run_to_end(fake.engine)
+    assert len(copied) == (1 if kind is RequestOutputKind.FINAL_ONLY else 100)
+    assert max(copied[:-1], default=0) <= 1
+
+
+def test_reset_prefix_cache_can_take_the_blocks_of_running_requests():
+    fake = make_engine(spell("hello"))
+    fake.engine.add_request("a", PROMPT, SamplingParams())
+    fake.engine.step()
+    assert fake.engine.reset_prefix_cache(reset_running_requests=True) is True
+    assert fake.kv.num_free_blocks == fake.kv.num_blocks
+    assert run_to_end(fake.engine)["a"].outputs[0].text == "hello"
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize("other", [list(b"zz"), PROMPT])
+def test_a_request_named_like_a_choice_of_another_one_meets_nobody(policy, other):
+    """The first choice has ended, so its siblings look for nobody; the stranger runs ahead of them."""
+    ends_at_once = {"a#0": [EOS], "a#1": list(b"one"), "a##0": list(b"stranger")}
+    fake = make_engine(ends_at_once, scheduling_policy=policy)
+    fake.engine.add_request("a", PROMPT, SamplingParams(n=2, max_tokens=3))
+    fake.engine.step()
+    fake.engine.add_request("a#0", other, SamplingParams(max_tokens=8), priority=-1)
+    outputs = run_to_end(fake.engine)
+    assert [choice.text for choice in outputs["a"].outputs] == ["", "one"]
+    assert outputs["a#0"].outputs[0].text == "stranger"
+    assert fake.kv.num_free_blocks == fake.kv.num_blocks
+
+
+def test_an_abort_ends_nobody_who_is_named_like_a_choice():
+    fake = make_engine({"a#0": [EOS], "a#1": [120], "a##0": list(b"stranger")})
+    fake.engine.add_request("a", PROMPT, SamplingParams(n=2, max_tokens=90))
+    fake.engine.step()
+    fake.engine.add_request("a#0", PROMPT, SamplingParams(max_tokens=8))
+    fake.engine.step()
+    assert [choice.finish_reason for choice in fake.engine.abort("a").outputs] == ["stop", "abort"]
+    assert run_to_end(fake.engine)["a#0"].outputs[0].text == "stranger"
+
+
+@pytest.mark.parametrize("params", [None, 5, {"temperature": 0}])
+def test_parameters_must_be_sampling_params(params):
+    with pytest.raises(InvalidRequestError, match="sampling_params must be SamplingParams"):
+        make_engine(spell("x")).engine.add_request("r", PROMPT, params)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params"),
+    [
+        ([10**5000], {}),
+        (PROMPT, {"stop_token_ids": [10**5000]}),
+        (PROMPT, {"logit_bias": {10**5000: 1.0}}),
+    ],
+    ids=["prompt", "stop", "bias"],
+)
+def test_a_token_id_too_long_to_be_written_out_is_refused_as_any_other(prompt, params):
+    with pytest.raises(InvalidRequestError, match="got an integer of thousands of digits"):
+        make_engine(spell("x")).engine.add_request("r", prompt, SamplingParams(**params))

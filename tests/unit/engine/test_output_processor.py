@@ -3,9 +3,10 @@
 import pytest
 from engine_fakes import EOS, ByteTokenizer, piece
 
+from octavo.engine.deltas import join_deltas
 from octavo.engine.output_processor import OutputProcessor, StopFound
 from octavo.outputs import Logprob
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sched.output import TokenLogprobs
 from octavo.sched.request import FinishReason
 from octavo.sched.update import RequestUpdate
@@ -13,7 +14,7 @@ from octavo.sched.update import RequestUpdate
 
 def processor_with(choice_ids=("r",), prompt=(1, 2, 3), **params):
     processor = OutputProcessor(ByteTokenizer())
-    processor.add(
+    progress = processor.prepare(
         "r",
         choice_ids,
         prompt="text",
@@ -21,6 +22,7 @@ def processor_with(choice_ids=("r",), prompt=(1, 2, 3), **params):
         params=SamplingParams(n=len(choice_ids), **params),
         seed=5,
     )
+    processor.add(progress)
     return processor
 
 
@@ -123,3 +125,88 @@ def test_an_error_names_its_cause_and_keeps_the_text():
     )
     choice = output.outputs[0]
     assert (choice.text, choice.finish_reason, choice.error) == ("a", "error", "non-finite logits")
+
+
+DELTA, FINAL_ONLY = RequestOutputKind.DELTA, RequestOutputKind.FINAL_ONLY
+
+
+def letter(request_id, text, **rest):
+    return RequestUpdate(request_id, ord(text), TokenLogprobs(-0.5, 1), **rest)
+
+
+def test_deltas_hold_what_is_new_and_the_sum_of_all():
+    processor = processor_with(output_kind=DELTA, logprobs=0)
+    outputs = [processor.process([letter("r", text)]).outputs[0] for text in "ab"]
+    last = processor.process([letter("r", "c", finish_reason=FinishReason.LENGTH)]).outputs[0]
+    choices = [output.outputs[0] for output in (*outputs, last)]
+    assert [choice.text for choice in choices] == ["a", "b", "c"]
+    assert [choice.token_ids for choice in choices] == [[97], [98], [99]]
+    assert [list(entry) for choice in choices for entry in choice.logprobs] == [[97], [98], [99]]
+    assert [choice.cumulative_logprob for choice in choices] == [-0.5, -1.0, -1.5]
+    assert [output.finished for output in (*outputs, last)] == [False, False, True]
+    assert choices[-1].finish_reason == "length"
+
+
+def test_text_held_back_is_new_when_it_is_certain():
+    processor = processor_with(output_kind=DELTA, stop=["ac"])
+    assert [processor.process([letter("r", text)]).outputs[0].outputs[0].text for text in "xab"] == [
+        "x",
+        "",
+        "ab",
+    ]
+
+
+def test_deltas_are_of_the_choices_that_changed():
+    processor = processor_with(("r#0", "r#1"), output_kind=DELTA)
+    ended = letter("r#0", "a", finish_reason=FinishReason.LENGTH)
+    (first,), _ = processor.process([ended, letter("r#1", "b")])
+    (second,), _ = processor.process([letter("r#1", "c")])
+    assert [choice.index for choice in first.outputs] == [0, 1]
+    assert [(choice.index, choice.text) for choice in second.outputs] == [(1, "c")]
+    output, running = processor.abort("r")
+    assert [(choice.index, choice.text) for choice in output.outputs] == [(1, "")]
+    assert (output.finished, running) == (True, ["r#1"])
+
+
+def test_prompt_logprobs_are_in_one_delta_only():
+    processor = processor_with(output_kind=DELTA, prompt_logprobs=0, prompt=(1,))
+    told = [processor.process([letter("r", text)]).outputs[0].prompt_logprobs for text in "ab"]
+    assert told == [[None], None]
+
+
+def test_prompt_logprobs_are_told_when_they_are_there():
+    processor = processor_with(("r#0", "r#1"), output_kind=DELTA, prompt_logprobs=0, prompt=(1, 2))
+    (early,), _ = processor.process([letter("r#1", "x")])
+    (later,), _ = processor.process([letter("r#0", "a", prompt_logprobs=(TokenLogprobs(-1.0, 1),))])
+    assert early.prompt_logprobs is None
+    assert later.prompt_logprobs == [None, {2: Logprob(-1.0, 1, "\x02")}]
+
+
+def test_final_only_says_nothing_until_every_choice_has_ended():
+    processor = processor_with(("r#0", "r#1"), output_kind=FINAL_ONLY, logprobs=0)
+    assert processor.process([letter("r#0", "a"), letter("r#1", "x")]).outputs == []
+    assert processor.process([letter("r#0", "b", finish_reason=FinishReason.LENGTH)]).outputs == []
+    (output,), _ = processor.process([letter("r#1", "y", finish_reason=FinishReason.LENGTH)])
+    assert [(choice.text, len(choice.logprobs)) for choice in output.outputs] == [("ab", 2), ("xy", 2)]
+    assert output.finished
+    assert "r" not in processor
+    assert processor.num_output_tokens == 4
+
+
+def test_final_only_tells_an_abort():
+    processor = processor_with(output_kind=FINAL_ONLY)
+    processor.process([letter("r", "a")])
+    output, _ = processor.abort("r")
+    assert (output.outputs[0].text, output.outputs[0].finish_reason) == ("a", "abort")
+
+
+@pytest.mark.parametrize("kind", list(RequestOutputKind))
+def test_all_kinds_tell_the_same_in_the_end(kind):
+    processor = processor_with(output_kind=kind, logprobs=0, stop=["dx"])
+    updates = [letter("r", text) for text in "abcd"] + [letter("r", "e", finish_reason=FinishReason.LENGTH)]
+    outputs = [output for update in updates for output in processor.process([update]).outputs]
+    told = join_deltas(outputs) if kind is DELTA else outputs[-1]
+    choice = told.outputs[0]
+    assert (told.finished, choice.finished(), choice.text) == (True, True, "abcde")
+    assert choice.token_ids == list(b"abcde")
+    assert len(choice.logprobs) == 5

@@ -6,18 +6,31 @@ from pathlib import Path
 import pytest
 
 from octavo.errors import KernelUnavailableError
+from octavo.kernels import select
 from octavo.kernels.native_library import LIBRARY_NAME, NativeLibrary, load_library
-from octavo.kernels.select import available_isas, available_threads, choose_isa
+from octavo.kernels.select import available_threads, choose_isa, native_support
 
 
 def test_generic_code_runs_everywhere_and_comes_last():
-    assert available_isas()[-1] == "generic"
-    assert set(available_isas()) <= set(load_library().isas("compiled"))
+    support = native_support()
+    assert support.isas[-1] == "generic"
+    assert set(support.isas) <= set(support.compiled_isas)
+    assert support.problem == ""
+
+
+def test_without_a_library_there_is_a_reason(monkeypatch):
+    def fail():
+        raise KernelUnavailableError("it has interface version 2; rebuild it")
+
+    monkeypatch.setattr(select, "load_library", fail)
+    assert native_support() == ((), (), "it has interface version 2; rebuild it")
+    with pytest.raises(KernelUnavailableError, match="it has interface version 2; rebuild it"):
+        choose_isa("auto")
 
 
 def test_auto_is_the_best_and_a_choice_is_kept():
-    assert choose_isa("auto") == available_isas()[0]
-    for isa in available_isas():
+    assert choose_isa("auto") == native_support().isas[0]
+    for isa in native_support().isas:
         assert choose_isa(isa) == isa
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.kernels.program import RopeSpec, RopeStyle
-from octavo.kernels.rope import rope_tables, rope_tables_at, rotate
+from octavo.kernels.rope import rope_tables_at, rotate
 
 FREQUENCIES = (1.0, 0.1, 0.01)
 
@@ -25,8 +25,8 @@ def test_tables_are_float64_rounded_once(position, magnitude):
         assert sin[0, i] == np.float32(math.sin(position * frequency) * magnitude)
 
 
-def test_the_table_of_all_positions_has_the_rows_of_each():
-    cos, sin = rope_tables(spec(), 50)
+def test_a_row_depends_on_its_position_alone():
+    cos, sin = rope_tables_at(spec(), np.arange(50))
     assert cos.shape == sin.shape == (50, 3)
     some = rope_tables_at(spec(), np.array([49, 0, 7]))
     np.testing.assert_array_equal(some.cos, cos[[49, 0, 7]])
@@ -74,4 +74,4 @@ def test_a_score_depends_on_the_distance_alone():
 def test_frequencies_that_do_not_fit_are_refused():
     wrong = RopeSpec(RopeStyle.HALF_SPLIT, 8, FREQUENCIES)
     with pytest.raises(ValueError, match="rope over 8 elements needs 4 frequencies, got 3"):
-        rope_tables(wrong, 1)
+        rope_tables_at(wrong, np.array([0]))

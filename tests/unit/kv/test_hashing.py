@@ -6,8 +6,16 @@ import sys
 import pytest
 from kv_harness import ROOT, FakeRequest, admit
 
-from octavo.errors import ConfigError
-from octavo.kv.hashing import BlockHasher, ExtraKey, ExtraKeyKind, model_root, request_root
+from octavo.errors import ConfigError, InvalidRequestError
+from octavo.kv.hashing import (
+    MAX_EXTRA_KEYS_LENGTH,
+    BlockHasher,
+    ExtraKey,
+    ExtraKeyKind,
+    check_extra_keys,
+    model_root,
+    request_root,
+)
 from octavo.kv.manager import KVCacheManager
 
 
@@ -190,3 +198,14 @@ def test_a_block_holds_at_least_one_token():
 
 def test_a_hasher_remembers_its_root():
     assert BlockHasher(4, ROOT).root == ROOT
+
+
+def test_extra_keys_have_a_limit_together():
+    half = "é" * (MAX_EXTRA_KEYS_LENGTH // 2)
+    check_extra_keys([])
+    check_extra_keys([*salted(half), *adapter(half[1:], "r")])
+    with pytest.raises(
+        InvalidRequestError, match=r"cache_salt .* 1025 characters long, .* at most 1024"
+    ) as got:
+        check_extra_keys([*salted(half + "x"), *adapter(half[1:], "r")])
+    assert got.value.param == "cache_salt"

@@ -1,53 +1,63 @@
-"""The kernels that a configuration names."""
+"""The kernels that a choice names."""
 
-from octavo.build import build, model_facts
+import pytest
+
+from octavo.build import build
 from octavo.config import EngineConfig
-from octavo.errors import KernelUnavailableError
-from octavo.kernels import select
 from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.native_sampler import NativeSampler
 from octavo.kernels.reference import ReferenceInterpreter
 from octavo.kernels.reference_sampling import ReferenceSampler
-from octavo.resolve import kv_cache_spec
-from octavo.runner.kernels import make_kernels, native_isas
+from octavo.kernels.select import available_threads, native_support
+from octavo.kv.spec import KVCacheSpec
+from octavo.models.loaded import load_model
+from octavo.runner.kernels import KernelChoice, StepLimits, make_kernels
 
 
-def kernels(path, **options):
-    """The kernels of an engine with these options, made anew."""
-    config = EngineConfig.from_options({"model": str(path), "num_blocks": 32, **options})
-    built = build(config)
-    try:
-        spec = kv_cache_spec(config, model_facts(built.model))
-        return make_kernels(built.config, built.model.program, spec), built.config
-    finally:
-        built.engine.close()
+@pytest.fixture
+def made(tiny_llama):
+    """Make the kernels that a choice names, for a tiny model."""
+    opened = []
+
+    def make(*choice):
+        model = load_model(tiny_llama())
+        spec = KVCacheSpec(
+            block_size=16,
+            num_layers=model.spec.num_layers,
+            num_kv_heads=model.spec.num_kv_heads,
+            head_dim=model.spec.head_dim,
+            dtype="float16",
+        )
+        limits = StepLimits(max_num_tokens=64, max_logit_rows=8)
+        kernels = make_kernels(
+            KernelChoice(*choice), model.program, kv_spec=spec, num_blocks=32, limits=limits
+        )
+        opened.append(kernels.interpreter)
+        return kernels
+
+    yield make
+    for interpreter in opened:
+        interpreter.close()
 
 
-def test_the_reference(tiny_llama):
-    made, config = kernels(tiny_llama(), kernels="reference")
-    assert isinstance(made.interpreter, ReferenceInterpreter)
-    assert isinstance(made.sampler, ReferenceSampler)
-    assert made.interpreter.kv_store.num_blocks == 32
-    assert (config.isa, config.num_threads) == ("numpy", 1)
+def test_the_reference(made):
+    interpreter, sampler = made("reference", "numpy", 1)
+    assert isinstance(interpreter, ReferenceInterpreter)
+    assert isinstance(sampler, ReferenceSampler)
+    assert interpreter.kv_store.num_blocks == 32
 
 
-def test_native_with_an_instruction_set_and_threads(tiny_llama):
-    made, _ = kernels(tiny_llama(), kernels="native", isa="generic", num_threads=1)
-    assert isinstance(made.interpreter, NativeInterpreter)
-    assert isinstance(made.sampler, NativeSampler)
-    assert (made.interpreter.isa, made.interpreter.num_threads) == ("generic", 1)
-    made.interpreter.close()
+def test_native_with_an_instruction_set_and_threads(made):
+    interpreter, sampler = made("native", "generic", 1)
+    assert isinstance(interpreter, NativeInterpreter)
+    assert isinstance(sampler, NativeSampler)
+    assert (interpreter.isa, interpreter.num_threads) == ("generic", 1)
+    assert interpreter.kv_store.num_blocks == 32
 
 
-def test_native_is_the_first_choice(tiny_llama):
-    made, config = kernels(tiny_llama())
-    assert (config.kernels, config.isa) == ("native", native_isas()[0])
-    made.interpreter.close()
-
-
-def test_without_the_library_there_is_no_instruction_set(monkeypatch):
-    def missing():
-        raise KernelUnavailableError("not built")
-
-    monkeypatch.setattr(select, "load_library", missing)
-    assert native_isas() == ()
+def test_native_is_the_first_choice_of_an_engine(tiny_llama):
+    built = build(EngineConfig.from_options({"model": str(tiny_llama()), "num_blocks": 32}))
+    built.engine.close()
+    config = built.config
+    assert (config.kernels, config.isa) == ("native", native_support().isas[0])
+    assert config.num_threads == available_threads()

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from octavo.errors import InvariantError, StepError
+from octavo.kernels.native_library import load_library
+from octavo.kernels.native_pool import NativePool
+from octavo.kernels.native_sampler import NativeSampler
 from octavo.kernels.reference_sampling import ReferenceSampler
 from octavo.kv.block import BlockCopy
 from octavo.kv.spec import KVCacheSpec
@@ -60,16 +63,22 @@ class NotingInterpreter:
         return logits
 
 
-def make_runner(interpreter):
+def make_runner(interpreter, sampler=None):
     return ModelRunner(
         interpreter,
-        ReferenceSampler(),
+        sampler or ReferenceSampler(),
         max_num_seqs=8,
         max_num_batched_tokens=256,
         max_model_len=128,
         vocab_size=VOCAB_SIZE,
         eos_token_ids=frozenset({0}),
     )
+
+
+def make_native_sampler():
+    library = load_library()
+    pool = NativePool(1, library=library)
+    return NativeSampler(library=library, pool=pool, isa="generic")
 
 
 def fresh(name, prompt, *, start=0, end=None, choice_index=0, output=(), **params):
@@ -121,6 +130,30 @@ def test_a_row_of_nan_fails_its_request_and_no_other():
     assert got["bad"].token_id is None
     assert (got["a"].token_id, got["c"].token_id) == (3, 3)
     assert got["a"].error is got["c"].error is None
+
+
+@pytest.mark.parametrize("make_sampler", [ReferenceSampler, make_native_sampler])
+def test_a_request_that_bans_every_token_is_told_so(make_sampler):
+    runner = make_runner(NotingInterpreter(bad=[7]), make_sampler())
+    ends = tuple(range(1, VOCAB_SIZE))  # and 0, which ends a text anyway
+    got = results(
+        runner,
+        fresh("all", (1, 2), stop_token_ids=ends, min_tokens=1),
+        fresh("all but 0", (1, 2), stop_token_ids=ends, ignore_eos=True, min_tokens=1),
+        fresh("bad", (5, 7)),
+    )
+    assert got["all"].error.startswith("every token is banned: all of the vocabulary would end the text")
+    assert (got["all but 0"].token_id, got["all but 0"].error) == (0, None)
+    assert got["bad"].error == "non-finite logits at position 1"
+
+
+@pytest.mark.parametrize("make_sampler", [ReferenceSampler, make_native_sampler])
+def test_a_vocabulary_may_be_smaller_than_the_logprobs_asked_for(make_sampler, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.VOCAB_SIZE", 7)
+    runner = make_runner(NotingInterpreter(), make_sampler())
+    got = results(runner, fresh("a", (1, 2), logprobs=20, prompt_logprobs=20))["a"]
+    assert sorted(got.logprobs.top_token_ids) == list(range(7))
+    assert sorted(got.prompt_logprobs[0].top_token_ids) == list(range(7))
 
 
 def test_a_released_row_is_given_to_another_request():

@@ -84,6 +84,18 @@ def test_end_tokens_are_banned_before_min_tokens(rows):
     assert both.banned_starts.tolist() == [0, 2, 2]
 
 
+@pytest.mark.parametrize("min_tokens", [2**31 - 1, 2**31, 2**32 + 4, 10**30])
+def test_any_min_tokens_bans_end_tokens_as_far_as_a_sequence_can_get(rows, min_tokens):
+    rows.set(0, request(min_tokens=min_tokens, max_tokens=min_tokens + 1))
+    assert gather(rows, 0, positions=[2**31 - 2]).banned_token_ids.tolist() == [EOS]
+
+
+def test_a_small_vocabulary_limits_top_logprobs():
+    rows = SamplingRows(1, 7, frozenset({EOS}))
+    rows.set(0, request(logprobs=20))
+    assert gather(rows, 0).num_top_logprobs == 7
+
+
 def test_penalties_know_the_prompt_and_the_output_so_far(rows):
     rows.set(0, request())
     rows.set(1, request(prompt=(4, 4, 5), output=(6, 6, 7), frequency_penalty=0.5))

@@ -3,6 +3,7 @@
 import pytest
 from sched_harness import ROOT
 
+from octavo.errors import InvalidRequestError
 from octavo.kv.hashing import BlockHasher, ExtraKey, ExtraKeyKind, request_root
 from octavo.sampling_params import SamplingParams
 from octavo.sched.request import FinishReason, Request, RequestStatus
@@ -80,6 +81,29 @@ def test_extra_keys_change_the_root_of_the_chain():
     expected = []
     hasher.extend(expected, range(8), request_root(ROOT, keys))
     assert salted.block_hashes == expected
+
+
+def test_the_root_is_computed_once(monkeypatch):
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return request_root(*arguments)
+
+    monkeypatch.setattr("octavo.sched.request.request_root", counted)
+    keys = [ExtraKey(ExtraKeyKind.CACHE_SALT, "tenant")]
+    request = make_request(range(3), hasher=BlockHasher(4, ROOT), extra_keys=keys)
+    for token_id in range(3, 40):
+        request.append_token(token_id)
+    assert (len(request.block_hashes), len(calls)) == (10, 1)
+
+
+@pytest.mark.parametrize("hasher", [None, BlockHasher(4, ROOT)])
+def test_long_extra_keys_are_refused(hasher):
+    keys = [ExtraKey(ExtraKeyKind.CACHE_SALT, "x" * 20_000_000)]
+    with pytest.raises(InvalidRequestError, match=r"cache_salt .* 20000000 characters") as caught:
+        make_request(range(3), hasher=hasher, extra_keys=keys)
+    assert caught.value.param == "cache_salt"
 
 
 def test_seed_priority_and_arrival_do_not_change_the_hashes():

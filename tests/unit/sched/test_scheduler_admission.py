@@ -265,8 +265,10 @@ def test_requests_added_together_are_taken_all_or_none():
         h.scheduler.add(h.request("a", [1]), h.request("a", [2]))
     with pytest.raises(ContextLengthError):
         h.scheduler.add(h.request("a", [1]), h.request("b", prompt(5000)))
+    h.add("z", [1])
     with pytest.raises(QueueFullError):
-        h.scheduler.add(*(h.request(name, [1]) for name in "abcd"))
+        h.scheduler.add(*(h.request(name, [1]) for name in "abc"))
+    h.scheduler.finish("z", "abort")
     assert h.scheduler.num_waiting == 0
     h.scheduler.add(*(h.request(name, [1]) for name in "abc"))
     assert h.scheduler.num_waiting == 3
@@ -280,6 +282,13 @@ def test_a_full_queue_refuses_with_the_numbers():
         h.add("c", [1])
     h.step()
     h.add("c", [1])
+
+
+def test_more_siblings_than_may_ever_wait_are_not_told_to_try_again():
+    h = Harness(max_waiting_requests=2)
+    with pytest.raises(InvalidRequestError, match=r"n is 3, but at most 2 .*raise max_waiting_requests"):
+        h.add_siblings("r", [1, 2], 3)
+    assert h.scheduler.num_waiting == 0
 
 
 def test_nothing_to_do_is_an_empty_output():

@@ -130,11 +130,11 @@ def test_pause_of_everything_schedules_nothing_and_keeps_state():
     h.add("0", prompt(9))
     h.step()
     h.add("1", prompt(9, start=1))
-    h.scheduler.pause(PauseMode.ALL)
+    h.scheduler.pause_mode = PauseMode.ALL
     assert h.schedule().scheduled == ()
     assert (h.scheduler.num_running, h.scheduler.num_waiting) == (1, 1)
     assert h.requests["0"].num_computed_tokens == 9
-    h.scheduler.resume()
+    h.scheduler.pause_mode = None
     run_and_check(h)
 
 
@@ -144,11 +144,11 @@ def test_pause_of_new_requests_finishes_the_running_ones():
     h.add("0", prompt(9))
     h.step()
     h.add("1", prompt(9, start=1))
-    h.scheduler.pause()
+    h.scheduler.pause_mode = PauseMode.NEW
     h.step_until(lambda: h.requests["0"].is_finished)
     assert h.schedule().scheduled == ()
     assert h.scheduler.num_waiting == 1
-    h.scheduler.resume()
+    h.scheduler.pause_mode = None
     run_and_check(h)
 
 

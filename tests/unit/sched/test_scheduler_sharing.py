@@ -205,6 +205,15 @@ def test_siblings_of_an_aborted_request_are_ordinary():
     h.check_tokens("r#2")
 
 
+def test_a_request_that_took_over_the_id_of_the_first_sibling_is_not_forked():
+    h = Harness(block_size=4, max_num_seqs=1)
+    h.add_siblings("r", range(10), 2)
+    h.step()
+    h.scheduler.finish("r#0", "abort")
+    h.add("r#0", range(50, 53))
+    run_and_check(h)
+
+
 def test_siblings_of_a_preempted_request_are_ordinary():
     h = Harness(block_size=4, enable_prefix_caching=False, max_num_batched_tokens=8)
     h.add_siblings("r", range(10), 2)
