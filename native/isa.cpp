@@ -2,6 +2,11 @@
 
 #include "error.h"
 
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace octavo {
 
 #if defined(__x86_64__)
@@ -9,6 +14,7 @@ namespace avx512vnni { extern const KernelTable kKernels; }
 namespace avx512 { extern const KernelTable kKernels; }
 namespace avx2 { extern const KernelTable kKernels; }
 #elif defined(__aarch64__)
+namespace neondotprod { extern const KernelTable kKernels; }
 namespace neon { extern const KernelTable kKernels; }
 #endif
 namespace generic { extern const KernelTable kKernels; }
@@ -31,6 +37,8 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 bool has_avx512vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+#elif defined(__aarch64__)
+bool has_dotprod() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
 #endif
 
 // The best first.
@@ -40,6 +48,7 @@ constexpr Isa kIsas[] = {
     {&avx512::kKernels, has_avx512},
     {&avx2::kKernels, has_avx2},
 #elif defined(__aarch64__)
+    {&neondotprod::kKernels, has_dotprod},
     {&neon::kKernels, always},
 #endif
     {&generic::kKernels, always},

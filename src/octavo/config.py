@@ -17,7 +17,7 @@ from octavo.vllm_options import FOREIGN_OPTIONS, without_harmless
 KVDtypeName = Literal["float16", "float32"]
 PolicyName = Literal["fcfs", "priority"]
 KernelsName = Literal["auto", "native", "reference"]
-IsaName = Literal["auto", "generic", "avx2", "avx512", "avx512vnni", "neon"]
+IsaName = Literal["auto", "generic", "avx2", "avx512", "avx512vnni", "neon", "neondotprod"]
 
 
 MAX_BLOCK_SIZE = 65_536

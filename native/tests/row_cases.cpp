@@ -1,0 +1,72 @@
+// Ops that take a row at a time: RMS norm, gated activation, soft cap.
+#include "digest_cases.h"
+
+namespace octavo::digest {
+
+namespace {
+
+constexpr int32_t kRows = 5;
+
+void run_rms_norm_case(Machine& machine, const std::string& name, int32_t width, const std::vector<float>& x) {
+  Random random(static_cast<uint64_t>(width));
+  const std::vector<float> weight = random.floats(width, 2.0f);
+  std::vector<float> out(x.size());
+  const RmsNormOp op{out.data(), x.data(), weight.data(), width, 1e-5f};
+  const StepView view = rows_only(kRows);
+  machine.several.run([&](Worker& worker) { machine.kernels.rms_norm(op, view, worker); });
+  Digest digest;
+  digest.add(out);
+  report("rms_norm/" + name + "/width=" + std::to_string(width), digest);
+}
+
+void run_activation_case(Machine& machine, const std::string& name, int32_t width, const std::vector<float>& x) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    std::vector<float> out(x.size() / 2);
+    const GatedActivationOp op{out.data(), x.data(), width, activation};
+    const StepView view = rows_only(kRows);
+    machine.several.run([&](Worker& worker) { machine.kernels.gated_activation(op, view, worker); });
+    Digest digest;
+    digest.add(out);
+    const std::string kind = activation == Activation::kSilu ? "silu/" : "gelu_tanh/";
+    report("gated_activation/" + kind + name + "/width=" + std::to_string(width), digest);
+  }
+}
+
+void run_soft_cap_case(Machine& machine, const std::string& name, int32_t width, std::vector<float> values) {
+  const SoftCapOp op{values.data(), width, 30.0f};
+  const StepView view = rows_only(kRows);
+  machine.several.run([&](Worker& worker) { machine.kernels.soft_cap(op, view, worker); });
+  Digest digest;
+  digest.add(values);
+  report("soft_cap/" + name + "/width=" + std::to_string(width), digest);
+}
+
+// Floats around odd multiples of log(2) / 2, where exp's exponent is a tie.
+std::vector<float> near_ties(int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float tie = (static_cast<float>(i / 8 % 100) - 49.5f) * 0.6931472f;
+    values[i] = __builtin_bit_cast(float, __builtin_bit_cast(int32_t, tie) + static_cast<int32_t>(i % 8) - 4);
+  }
+  return values;
+}
+
+}  // namespace
+
+void run_row_cases(Machine& machine) {
+  Random random(2);
+  for (const int32_t width : {1, 15, 16, 33, 576}) {
+    run_rms_norm_case(machine, "ordinary", width, random.floats(int64_t{kRows} * width, 4.0f));
+    run_rms_norm_case(machine, "any", width, random.any_floats(int64_t{kRows} * width));
+  }
+  for (const int32_t width : {1, 17, 600}) {
+    run_activation_case(machine, "ordinary", width, random.floats(2 * int64_t{kRows} * width, 12.0f));
+    run_activation_case(machine, "large", width, random.floats(2 * int64_t{kRows} * width, 200.0f));
+    run_activation_case(machine, "ties", width, near_ties(2 * int64_t{kRows} * width));
+    run_activation_case(machine, "any", width, random.any_floats(2 * int64_t{kRows} * width));
+    run_soft_cap_case(machine, "ordinary", width, random.floats(int64_t{kRows} * width, 90.0f));
+    run_soft_cap_case(machine, "any", width, random.any_floats(int64_t{kRows} * width));
+  }
+}
+
+}  // namespace octavo::digest
