@@ -6,6 +6,7 @@
 // in ascending order, so the bits are the same.
 #pragma once
 
+#include "activation_quantization.inc.h"
 #include "attention_kv.inc.h"
 
 namespace octavo::OCTAVO_ISA {
@@ -119,9 +120,16 @@ inline void load_queries(const AttentionCall& call, const RowBlock& block, int k
 
 inline void write_outputs(const AttentionCall& call, const RowBlock& block, int kv_head, const RowState& rows) {
   for (int r = 0; r < block.num_rows; ++r) {
-    float* out = call.op.out + element_of(call, block, block.first_row + r, kv_head);
+    const int64_t element = element_of(call, block, block.first_row + r, kv_head);
+    const float* from = rows.outputs + r * call.stride;
     const float inverse = 1.0f / rows.sums[r];
-    for (int d = 0; d < call.op.head_dim; ++d) out[d] = rows.outputs[r * call.stride + d] * inverse;
+    float* out = call.op.out == nullptr ? nullptr : call.op.out + element;
+    if (call.op.quantized == nullptr) {
+      for (int d = 0; d < call.op.head_dim; ++d) out[d] = from[d] * inverse;
+    } else {
+      store_quantized(out, call.op.quantized + element / kGroupSize, 0, call.op.head_dim,
+                      [&](int32_t d) { return mul(load16(from + d), splat16(inverse)); });
+    }
   }
 }
 

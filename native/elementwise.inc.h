@@ -1,6 +1,7 @@
 // Row by row: RMS norm, rope with the write into the KV cache, gated activation, soft cap (ADR 0001).
 #pragma once
 
+#include "activation_quantization.inc.h"
 #include "simd_math.h"
 #include "step.h"
 
@@ -38,7 +39,9 @@ OCTAVO_INLINE void store_lanes(float* p, f32x16 a, int lanes) {
   }
 }
 
-inline void rms_norm_row(const RmsNormOp& op, const float* x, float* out) {
+inline void rms_norm_row(const RmsNormOp& op, int64_t row) {
+  const float* x = op.x + row * op.width;
+  float* out = op.out == nullptr ? nullptr : op.out + row * op.width;
   f32x16 squares = splat16(0.0f);
   for_lanes(op.width, [&](int32_t d, int lanes) {
     const f32x16 values = load_lanes(x + d, lanes);
@@ -46,16 +49,19 @@ inline void rms_norm_row(const RmsNormOp& op, const float* x, float* out) {
   });
   const float mean = tree_sum(squares) / static_cast<float>(op.width);
   const f32x16 inverse = splat16(1.0f / __builtin_sqrtf(mean + op.eps));
-  for_lanes(op.width, [&](int32_t d, int lanes) {
-    const f32x16 normed = mul(load_lanes(x + d, lanes), inverse);
-    store_lanes(out + d, mul(normed, load_lanes(op.weight + d, lanes)), lanes);
-  });
+  const auto normed = [&](int32_t d, int lanes) {
+    return mul(mul(load_lanes(x + d, lanes), inverse), load_lanes(op.weight + d, lanes));
+  };
+  if (op.quantized == nullptr) {
+    for_lanes(op.width, [&](int32_t d, int lanes) { store_lanes(out + d, normed(d, lanes), lanes); });
+  } else {
+    store_quantized(out, op.quantized + row * (op.width / kGroupSize), 0, op.width,
+                    [&](int32_t d) { return normed(d, kLanes); });
+  }
 }
 
 [[maybe_unused]] void rms_norm(const RmsNormOp& op, const StepView& step, Worker& worker) {
-  for_claimed(worker, step.num_tokens, [&](int64_t row) {
-    rms_norm_row(op, op.x + row * op.width, op.out + row * op.width);
-  });
+  for_claimed(worker, step.num_tokens, [&](int64_t row) { rms_norm_row(op, row); });
 }
 
 OCTAVO_INLINE f32x16 silu(f32x16 x) {
@@ -71,24 +77,39 @@ OCTAVO_INLINE f32x16 gelu_tanh(f32x16 x) {
 
 template <Activation kActivation>
 void gated_activation_columns(const GatedActivationOp& op, int64_t row, int32_t begin, int32_t end) {
-  const float* gate = op.gate_up + row * 2 * op.width + begin;
+  const float* gate = op.gate_up + row * 2 * op.width;
   const float* up = gate + op.width;
-  float* out = op.out + row * op.width + begin;
-  for_lanes(end - begin, [&](int32_t d, int lanes) {
+  float* out = op.out == nullptr ? nullptr : op.out + row * op.width;
+  const auto gated = [&](int32_t d, int lanes) {
     const f32x16 x = load_lanes(gate + d, lanes);
     const f32x16 activated = kActivation == Activation::kSilu ? silu(x) : gelu_tanh(x);
-    store_lanes(out + d, mul(activated, load_lanes(up + d, lanes)), lanes);
-  });
+    return mul(activated, load_lanes(up + d, lanes));
+  };
+  if (op.quantized == nullptr) {
+    for_lanes(end - begin, [&](int32_t d, int lanes) {
+      store_lanes(out + begin + d, gated(begin + d, lanes), lanes);
+    });
+  } else {
+    store_quantized(out, op.quantized + row * (op.width / kGroupSize), begin, end,
+                    [&](int32_t d) { return gated(d, kLanes); });
+  }
+}
+
+// Columns begin … end - 1 of a row; multiples of 32 if it is quantised.
+inline void activate_columns(const GatedActivationOp& op, int64_t row, int32_t begin, int32_t end) {
+  if (op.activation == Activation::kSilu) {
+    gated_activation_columns<Activation::kSilu>(op, row, begin, end);
+  } else {
+    gated_activation_columns<Activation::kGeluTanh>(op, row, begin, end);
+  }
 }
 
 [[maybe_unused]] void gated_activation(const GatedActivationOp& op, const StepView& step, Worker& worker) {
   constexpr int32_t kColumns = 512;  // of one unit: one row is work for several workers
   const int32_t units_per_row = (op.width + kColumns - 1) / kColumns;
-  const auto columns = op.activation == Activation::kSilu ? gated_activation_columns<Activation::kSilu>
-                                                          : gated_activation_columns<Activation::kGeluTanh>;
   for_claimed(worker, int64_t{step.num_tokens} * units_per_row, [&](int64_t unit) {
     const int32_t begin = static_cast<int32_t>(unit % units_per_row) * kColumns;
-    columns(op, unit / units_per_row, begin, begin + kColumns < op.width ? begin + kColumns : op.width);
+    activate_columns(op, unit / units_per_row, begin, begin + kColumns < op.width ? begin + kColumns : op.width);
   });
 }
 

@@ -10,8 +10,10 @@ namespace octavo {
 struct KernelTable {
   const char* name;
 
-  // linear.inc.h
+  // activation_quantization.inc.h
   void (*quantize_rows)(const QuantizeRowsOp&, const StepView&, Worker&);
+
+  // linear.inc.h
   void (*linear)(const LinearOp&, const StepView&, Worker&);
 
   // elementwise.inc.h

@@ -3,6 +3,7 @@
 
 #include "kernel_table.h"
 
+#include "activation_quantization.inc.h"
 #include "attention.inc.h"
 #include "elementwise.inc.h"
 #include "linear.inc.h"

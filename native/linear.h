@@ -49,7 +49,7 @@ constexpr bool is_integer(PanelKind kind) { return kind < PanelKind::kF32; }
 
 struct QuantizeRowsOp {
   QuantizedGroup* out;  // [rows, width / 32]
-  const float* x;       // [rows, width]
+  const float* x;       // [num_tokens, width]; of RowSet::kLogitRows, the logit rows are picked out
   int32_t width;
   RowSet rows;
 };
@@ -65,6 +65,8 @@ struct LinearOp {
   const float* bias;  // [out_width] or null
   bool accumulate;    // add to what `out` holds
   RowSet rows;
+  // Null, or the activation of `out`, computed with it: the parts are gate and up. Then nobody else reads `out`.
+  const GatedActivationOp* gated;
 };
 
 }  // namespace octavo

@@ -1,7 +1,11 @@
-// linear: rows times packed panels, and the quantisation of its rows. Arithmetic: docs/adr/0001-arithmetic.md.
+// linear: rows times packed panels. Arithmetic: docs/adr/0001-arithmetic.md.
 //
 // A tile is kRows rows by kCols column vectors (kWidth columns each). One row and many run the same
 // operations per output; only how many outputs are in flight differs.
+#pragma once
+
+#include "elementwise.inc.h"
+#include "linear.h"
 
 namespace octavo::OCTAVO_ISA {
 namespace {
@@ -28,41 +32,6 @@ constexpr int64_t kRowBlockBytes = 512 * 1024;
 OCTAVO_INLINE int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 OCTAVO_INLINE int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 OCTAVO_INLINE int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
-
-// ---- quantised activations ----------------------------------------------------------------------------
-
-// 16 elements to int8; returns Σ q. A NaN becomes 0: its group's scale is NaN, which is what counts. The limits
-// act only where 127 / largest overflows, below 4e-37.
-OCTAVO_INLINE int32_t quantize_half(const float* x, int8_t* q, float* scale) {
-  const f32x16 values = load16(x);
-  // As integers, magnitudes order like floats, and a NaN is above infinity: the maximum keeps it.
-  const float largest = __builtin_bit_cast(float, reduce_max(bits_of(abs(values))));
-  const float inverse = largest == 0.0f ? 0.0f : 127.0f / largest;
-  const f32x16 scaled = mul(values, splat16(inverse));
-  const f32x16 limited = min(max(scaled, splat16(-127.0f)), splat16(127.0f));
-  const i32x16 rounded = to_int(select(is_nan(scaled), splat16(0.0f), limited));
-  store16_as_bytes(q, rounded);
-  *scale = largest / 127.0f;
-  return reduce_add(rounded);
-}
-
-OCTAVO_INLINE void quantize_group(const float* x, QuantizedGroup* group) {
-  const int32_t sum0 = quantize_half(x, group->q, &group->scale[0]);
-  const int32_t sum1 = quantize_half(x + 16, group->q + 16, &group->scale[1]);
-  group->minimum_factor = __builtin_fmaf(group->scale[1], static_cast<float>(sum1),
-                                         group->scale[0] * static_cast<float>(sum0));
-  group->minus_128_sum[0] = -128 * sum0;
-  group->minus_128_sum[1] = -128 * sum1;
-}
-
-void quantize_rows(const QuantizeRowsOp& op, const StepView& step, Worker& worker) {
-  const int64_t num_groups = static_cast<int64_t>(num_rows(step, op.rows)) * (op.width / kGroupSize);
-  constexpr int64_t kPiece = 16;
-  for (int64_t first = claim(worker, kPiece); first < num_groups; first = claim(worker, kPiece)) {
-    const int64_t end = first + kPiece < num_groups ? first + kPiece : num_groups;
-    for (int64_t group = first; group < end; ++group) quantize_group(op.x + group * kGroupSize, op.out + group);
-  }
-}
 
 // ---- panels -------------------------------------------------------------------------------------------
 
@@ -313,24 +282,44 @@ OCTAVO_INLINE void run_any_piece(const LinearOp& op, const Piece& piece) {
   }
 }
 
+// Both halves of the piece's columns, then their activation while they are still near the core.
+OCTAVO_INLINE void run_gated_piece(const LinearOp& op, Piece piece) {
+  run_any_piece(op, piece);
+  piece.part = op.parts + 1;
+  piece.first_column = op.gated->width;
+  run_any_piece(op, piece);
+  const int32_t begin = piece.panel_begin * kPanelColumns;
+  const int32_t end = smaller(piece.panel_end * kPanelColumns, op.gated->width);
+  for (int32_t row = piece.row_begin; row < piece.row_end; ++row) activate_columns(*op.gated, row, begin, end);
+}
+
 // ---- sharing the work out -----------------------------------------------------------------------------
 
-// Pieces are numbered part by part, panels first, row blocks last: neighbours share their weights.
+// Panels of one piece: a multiple of what one row takes at once, and of a quantised group's two.
+OCTAVO_INLINE int32_t panels_per_piece(const LinearOp& op, int32_t num_workers) {
+  constexpr int32_t kMultiple = kWidePanels > 2 ? kWidePanels : 2;
+  const int32_t columns = op.gated == nullptr ? op.out_width : op.gated->width;
+  const int32_t wanted = columns / kPanelColumns / (8 * num_workers);
+  return larger(1, smaller(wanted, 32) / kMultiple) * kMultiple;
+}
+
+// Pieces are numbered part by part, panels first, row blocks last: neighbours share their weights. The two parts of
+// a gated linear count as one.
 void linear(const LinearOp& op, const StepView& step, Worker& worker) {
   const int32_t rows = num_rows(step, op.rows);
   const int64_t bytes_per_row = 2 * static_cast<int64_t>(op.depth);
   const int32_t fitting = static_cast<int32_t>(kRowBlockBytes / bytes_per_row);
   const int32_t block_rows = larger(fitting / kTileRows, 4) * kTileRows;
   const int32_t num_blocks = ceil_div(rows, block_rows);
-  const int32_t wanted = op.out_width / kPanelColumns / (8 * worker.count);  // panels per piece
-  const int32_t piece_panels = larger(1, smaller(wanted, 32) / kWidePanels) * kWidePanels;
+  const int32_t piece_panels = panels_per_piece(op, worker.count);
+  const Panels* const parts_end = op.parts + (op.gated == nullptr ? op.num_parts : 1);
 
   Piece piece{op.parts, 0, 0, 0, 0, 0};
   int64_t part_begin = 0;  // number of the part's first piece
   for (int64_t item = claim(worker, 1);; item = claim(worker, 1)) {
     int32_t num_panels = 0;
     for (;;) {
-      if (piece.part == op.parts + op.num_parts) return;
+      if (piece.part == parts_end) return;
       num_panels = ceil_div(piece.part->num_columns, kPanelColumns);
       const int64_t part_end = part_begin + static_cast<int64_t>(ceil_div(num_panels, piece_panels)) * num_blocks;
       if (item < part_end) break;
@@ -343,7 +332,11 @@ void linear(const LinearOp& op, const StepView& step, Worker& worker) {
     piece.panel_end = smaller(piece.panel_begin + piece_panels, num_panels);
     piece.row_begin = local % num_blocks * block_rows;
     piece.row_end = smaller(piece.row_begin + block_rows, rows);
-    run_any_piece(op, piece);
+    if (op.gated == nullptr) {
+      run_any_piece(op, piece);
+    } else {
+      run_gated_piece(op, piece);
+    }
   }
 }
 

@@ -57,19 +57,17 @@ void Program::make_room_for_logits(int32_t num_rows) {
   const size_t depth = static_cast<size_t>(compiled_.head_depth);
   // All of it first: if one allocation throws, the ops still point into the memory that they had.
   HugeMemory new_logits(rows * static_cast<size_t>(compiled_.head_width) * sizeof(float));
-  HugeMemory new_head_rows(rows * depth * sizeof(float));
-  HugeMemory new_head_quantized;
-  if (compiled_.head_is_integer) new_head_quantized = HugeMemory(rows * depth / kGroupSize * sizeof(QuantizedGroup));
+  HugeMemory new_head_rows(rows * (compiled_.head_is_integer ? depth / kGroupSize * sizeof(QuantizedGroup)
+                                                             : depth * sizeof(float)));
   logits_ = std::move(new_logits);
   head_rows_ = std::move(new_head_rows);
-  head_quantized_ = std::move(new_head_quantized);
   logits_capacity_ = num_rows;
   float* const x = reinterpret_cast<float*>(head_rows_.data());
-  auto* const quantized = reinterpret_cast<QuantizedGroup*>(head_quantized_.data());
+  auto* const quantized = reinterpret_cast<QuantizedGroup*>(head_rows_.data());
   float* const logits = reinterpret_cast<float*>(logits_.data());
   for (BoundOp& op : compiled_.head_ops) {
     std::visit(Overloaded{[&](GatherRowsOp& gather) { gather.out = x; },
-                          [&](QuantizeRowsOp& quantize) { quantize.x = x, quantize.out = quantized; },
+                          [&](QuantizeRowsOp& quantize) { quantize.out = quantized; },
                           [&](LinearOp& linear) { linear.x = x, linear.quantized = quantized, linear.out = logits; },
                           [&](SoftCapOp& cap) { cap.values = logits; }, [](auto&) {}},
                op);

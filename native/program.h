@@ -43,6 +43,7 @@ struct CompiledProgram {
   std::vector<BoundOp> head_ops;  // run after `ops`, over the logit rows
   std::deque<std::vector<Panels>> parts;  // one vector for each linear; a deque keeps their addresses
   std::deque<RopeTableOwner> ropes;
+  std::deque<GatedActivationOp> gated;  // those that a linear computes with its output
   std::vector<float*> slots;
   std::vector<float> vectors;  // norm weights and biases
   HugeMemory weights;
@@ -81,8 +82,7 @@ class Program {
   int32_t max_num_tokens_;
   int32_t logits_capacity_ = 0;
   HugeMemory logits_;          // [logits_capacity_, head_width]
-  HugeMemory head_rows_;       // [logits_capacity_, head_depth]
-  HugeMemory head_quantized_;  // the same, quantised
+  HugeMemory head_rows_;       // [logits_capacity_, head_depth], quantised if the head is integer
   HugeMemory attention_scratch_;
   std::vector<int32_t> request_of_row_;
   StepView view_{};

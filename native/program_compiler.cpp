@@ -1,5 +1,5 @@
-// Turns an OctavoProgramSpec into ops with pointers: checks it, packs the weights, lays out the buffers and places
-// the quantisation of activations.
+// Turns an OctavoProgramSpec into ops with pointers: checks it, packs the weights, lays out the buffers, places the
+// quantisation of activations and fuses what saves a barrier.
 #include <algorithm>
 #include <string>
 #include <unordered_map>
@@ -13,6 +13,19 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
+// Who reads what an op leaves in its slot.
+struct Readers {
+  bool integer_linears = false;
+  bool others = false;  // of the float32 rows
+  int32_t count = 0;
+};
+
+// Where an op's rows go. One of the two may be null.
+struct RowTargets {
+  float* floats;
+  QuantizedGroup* quantized;
+};
+
 class Compiler {
  public:
   Compiler(const OctavoProgramSpec& spec, ThreadPool& pool, const KvStore* kv) : spec_(spec), pool_(pool), kv_(kv) {}
@@ -24,7 +37,7 @@ class Compiler {
     pack_weights();
     lay_out_buffers();
     for (int32_t i = 0; i < spec_.num_ropes; ++i) add_rope(spec_.ropes[i]);
-    for (int32_t i = 0; i < spec_.num_ops; ++i) add_op(spec_.ops[i]);
+    for (int32_t i = 0; i < spec_.num_ops; i += add_op(spec_.ops[i])) continue;
     return std::move(out_);
   }
 
@@ -152,21 +165,64 @@ class Compiler {
     out_.ropes.emplace_back(std::vector<double>(rope.frequencies, rope.frequencies + rope.num_frequencies), rope.magnitude);
   }
 
-  void add_op(const OctavoOp& op) {
+  // Adds an op, or several in one, and returns how many.
+  int32_t add_op(const OctavoOp& op) {
     check(out_.head_ops.empty(), "the output head must be the last op");
+    if (static_cast<OpKind>(op.kind) == OpKind::kLogits) return add_logits(op), 1;
+    static_cast<void>(width(op.out));
+    is_quantized_[static_cast<size_t>(op.out)] = false;
     switch (static_cast<OpKind>(op.kind)) {
       case OpKind::kInput: break;
       case OpKind::kEmbed: add_embed(op); break;
       case OpKind::kRmsNorm: add_rms_norm(op); break;
-      case OpKind::kLinear: add_linear(op); break;
+      case OpKind::kLinear: return add_linear(op);
       case OpKind::kRopeAndWriteKv: add_rope_and_write_kv(op); break;
       case OpKind::kPagedAttention: add_paged_attention(op); break;
-      case OpKind::kGatedActivation: add_gated_activation(op); break;
-      case OpKind::kLogits: add_logits(op); return;
+      case OpKind::kGatedActivation: out_.ops.push_back(gated_activation(op)); break;
       default: throw Error("unknown op kind " + std::to_string(op.kind));
     }
-    static_cast<void>(width(op.out));
-    is_quantized_[static_cast<size_t>(op.out)] = false;
+    return 1;
+  }
+
+  bool has_integer_parts(const OctavoOp& op) const {
+    for (const int32_t index : parts_of(op)) {
+      if (is_integer(panels_.at(index).kind)) return true;
+    }
+    return false;
+  }
+
+  bool has_float_parts(const OctavoOp& op) const {
+    for (const int32_t index : parts_of(op)) {
+      if (!is_integer(panels_.at(index).kind)) return true;
+    }
+    return false;
+  }
+
+  // Up to the next op that writes the slot. Rows that no op reads are a result: somebody outside reads them.
+  Readers readers_of(const OctavoOp& writer) const {
+    Readers readers;
+    for (const OctavoOp* op = &writer + 1; op != spec_.ops + spec_.num_ops; ++op) {
+      const OpKind kind = static_cast<OpKind>(op->kind);
+      if (kind != OpKind::kInput && kind != OpKind::kEmbed && op->x == writer.out) {
+        ++readers.count;
+        readers.integer_linears |= kind == OpKind::kLinear && has_integer_parts(*op);
+        readers.others |= kind != OpKind::kLinear || has_float_parts(*op);
+      }
+      if (kind == OpKind::kLogits || op->out != writer.out) continue;
+      if (op->accumulate != 0) ++readers.count, readers.others = true;
+      break;
+    }
+    readers.others |= readers.count == 0;
+    return readers;
+  }
+
+  // For an op that can quantise the rows that it makes. `unit` is how many columns it makes together.
+  RowTargets row_targets(const OctavoOp& op, int32_t unit) {
+    const Readers readers = readers_of(op);
+    const size_t out = static_cast<size_t>(op.out);
+    is_quantized_[out] = readers.integer_linears && unit % kGroupSize == 0;
+    if (!is_quantized_[out]) return {out_.slots[out], nullptr};
+    return {readers.others ? out_.slots[out] : nullptr, quantized_[out]};
   }
 
   void add_embed(const OctavoOp& op) {
@@ -178,7 +234,9 @@ class Compiler {
 
   void add_rms_norm(const OctavoOp& op) {
     const int32_t columns = width(op.x);
-    out_.ops.push_back(RmsNormOp{slot(op.out, columns), slot(op.x, columns), vector(op.weight, columns), columns, op.eps});
+    static_cast<void>(slot(op.out, columns));
+    const RowTargets out = row_targets(op, columns);
+    out_.ops.push_back(RmsNormOp{out.floats, out.quantized, slot(op.x, columns), vector(op.weight, columns), columns, op.eps});
   }
 
   // A buffer is quantised at most once between two writes to it.
@@ -200,21 +258,28 @@ class Compiler {
     return parts;
   }
 
-  void add_linear(const OctavoOp& op) {
+  // A linear whose output only the next op reads, to gate one half with the other.
+  bool is_gated(const OctavoOp& op, const std::vector<Panels>& parts) const {
+    const OctavoOp* next = &op + 1;
+    if (next == spec_.ops + spec_.num_ops || static_cast<OpKind>(next->kind) != OpKind::kGatedActivation) return false;
+    return next->x == op.out && next->out != op.x && op.accumulate == 0 && readers_of(op).count == 1 &&
+           parts.size() == 2 && parts[0].num_columns == parts[1].num_columns;
+  }
+
+  int32_t add_linear(const OctavoOp& op) {
     const int32_t depth = width(op.x);
     const std::vector<Panels>& parts = add_parts(op, depth);
     int64_t columns = 0;
-    bool integer = false;
-    for (const Panels& part : parts) {
-      columns += part.num_columns;
-      integer |= is_integer(part.kind);
-    }
+    for (const Panels& part : parts) columns += part.num_columns;
     check(op.x != op.out, "a linear cannot overwrite its input");
     LinearOp linear{slot(op.out, columns), static_cast<int32_t>(columns), slot(op.x, depth), nullptr, depth,
-                    parts.data(), static_cast<int32_t>(parts.size()), nullptr, op.accumulate != 0, RowSet::kTokens};
-    if (integer) linear.quantized = quantize(op.x);
+                    parts.data(), static_cast<int32_t>(parts.size()), nullptr, op.accumulate != 0, RowSet::kTokens, nullptr};
+    if (has_integer_parts(op)) linear.quantized = quantize(op.x);
     if (op.bias >= 0) linear.bias = vector(op.bias, columns);
+    const bool gated = is_gated(op, parts);
+    if (gated) linear.gated = &out_.gated.emplace_back(gated_activation(*(&op + 1)));
     out_.ops.push_back(linear);
+    return gated ? 2 : 1;
   }
 
   void check_heads(const OctavoOp& op) const {
@@ -241,14 +306,16 @@ class Compiler {
     check_heads(op);
     check(op.window >= 0, "a window is negative");
     const int64_t columns = int64_t{op.num_heads} * op.head_dim;
-    out_.ops.push_back(PagedAttentionOp{slot(op.out, columns), slot(op.x, columns), op.layer, op.num_heads,
+    static_cast<void>(slot(op.out, columns));
+    const RowTargets out = row_targets(op, op.head_dim);
+    out_.ops.push_back(PagedAttentionOp{out.floats, out.quantized, slot(op.x, columns), op.layer, op.num_heads,
                                         op.num_kv_heads, op.head_dim, op.scale, op.window, op.soft_cap});
   }
 
-  void add_gated_activation(const OctavoOp& op) {
+  GatedActivationOp gated_activation(const OctavoOp& op) {
     const int32_t columns = width(op.out);
-    out_.ops.push_back(GatedActivationOp{slot(op.out, columns), slot(op.x, int64_t{columns} * 2), columns,
-                                         static_cast<Activation>(op.activation)});
+    const RowTargets out = row_targets(op, columns);
+    return {out.floats, out.quantized, slot(op.x, int64_t{columns} * 2), columns, static_cast<Activation>(op.activation)};
   }
 
   // Pointers into the logit rows' own buffers are filled in by Program, which makes those grow.
@@ -258,10 +325,13 @@ class Compiler {
     out_.head_depth = depth;
     out_.head_width = parts[0].num_columns;
     out_.head_is_integer = is_integer(parts[0].kind);
-    out_.head_ops.push_back(GatherRowsOp{nullptr, slot(op.x, depth), depth});
-    if (out_.head_is_integer) out_.head_ops.push_back(QuantizeRowsOp{nullptr, nullptr, depth, RowSet::kLogitRows});
+    if (out_.head_is_integer) {
+      out_.head_ops.push_back(QuantizeRowsOp{nullptr, slot(op.x, depth), depth, RowSet::kLogitRows});
+    } else {
+      out_.head_ops.push_back(GatherRowsOp{nullptr, slot(op.x, depth), depth});
+    }
     out_.head_ops.push_back(LinearOp{nullptr, out_.head_width, nullptr, nullptr, depth, parts.data(), 1, nullptr, false,
-                                     RowSet::kLogitRows});
+                                     RowSet::kLogitRows, nullptr});
     if (op.soft_cap > 0) out_.head_ops.push_back(SoftCapOp{nullptr, out_.head_width, op.soft_cap});
   }
 

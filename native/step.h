@@ -79,10 +79,15 @@ inline int32_t num_rows(const StepView& step, RowSet rows) {
   return rows == RowSet::kTokens ? step.num_tokens : step.num_logit_rows;
 }
 
-// Buffers are [rows, width] float32, rows contiguous, 64-byte aligned at row 0 only.
+struct QuantizedGroup;  // linear.h
+
+// Buffers are [rows, width] float32, rows contiguous, 64-byte aligned at row 0 only. An op with `quantized` also
+// leaves its rows as int8 there, [rows, width / 32], for the integer linears that read them; it is null if there are
+// none, and `out` is null if nobody else reads the rows. Quantised rows are whole groups of 32.
 
 struct RmsNormOp {
   float* out;
+  QuantizedGroup* quantized;
   const float* x;
   const float* weight;  // [width]
   int32_t width;
@@ -112,6 +117,7 @@ struct RopeAndWriteKvOp {
 
 struct PagedAttentionOp {
   float* out;      // [num_tokens, num_heads * head_dim]
+  QuantizedGroup* quantized;  // only if head_dim is a multiple of 32
   const float* q;  // the same shape
   int32_t layer;
   int32_t num_heads;
@@ -126,6 +132,7 @@ enum class Activation : int32_t { kSilu = 0, kGeluTanh = 1 };
 
 struct GatedActivationOp {
   float* out;            // [num_tokens, width]
+  QuantizedGroup* quantized;
   const float* gate_up;  // [num_tokens, 2 * width]
   int32_t width;
   Activation activation;

@@ -117,7 +117,11 @@ class NativeInterpreter:
             return self._logits(program, len(row_ids))
 
     def read(self, buffer: Buffer) -> FloatArray:
-        """A copy of a buffer's rows after the last run [num_tokens, width]."""
+        """A copy of a buffer's rows after the last run [num_tokens, width].
+
+        Only rows that no op of the program reads are sure to be there: others may lie in another form, or
+        have given their memory to a later buffer.
+        """
         return self._rows(buffer)[: self._num_tokens].copy()
 
     def write(self, buffer: Buffer, rows: FloatArray) -> None:
