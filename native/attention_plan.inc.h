@@ -15,7 +15,6 @@ namespace octavo::OCTAVO_ISA {
 namespace {
 
 constexpr int kTileTokens = 64;
-constexpr int kPartitionTokens = 256;
 
 constexpr int round_up_to_lanes(int count) { return (count + kLanes - 1) / kLanes * kLanes; }
 constexpr int at_least(int value, int least) { return value > least ? value : least; }
@@ -41,9 +40,12 @@ struct RowBlock {
   int32_t partition_begin, partition_end;
   int32_t heads_per_item;  // K/V heads that one item takes
   int32_t pieces;          // items that share a head's partitions; 1: not split
+  int32_t last_pass;       // the shared pass over the partitions before partition_begin; -1: none
   int64_t partials;        // first float of the block's partials, [kv_head][partition][partial_floats]
 
   int num_partitions() const { return partition_end - partition_begin; }
+  // Its partitions are computed apart, kept, and merged when all are there.
+  bool keeps_partials() const { return pieces > 1 || last_pass >= 0; }
 };
 
 struct AttentionItem {
@@ -52,11 +54,47 @@ struct AttentionItem {
   int32_t partition_begin, partition_end;
 };
 
+// The shared passes of a step for one op. An item is a block of a pass's rows, a K/V head and a partition; its partial
+// lies in the shared scratch, [pass][kv_head][partition], where each pass has room for all its rows together.
+class PassPlan {
+ public:
+  // A window of tokens rarely holds a whole partition for all rows: ops with one share nothing.
+  PassPlan(const PagedAttentionOp& op, const StepView& step)
+      : shared_(op.window > 0 ? SharedPassView{} : step.shared),
+        group_(op.num_heads / op.num_kv_heads),
+        num_kv_heads_(op.num_kv_heads),
+        most_rows_(max_item_rows(op.head_dim)),
+        unit_floats_(partial_floats(group_, op.head_dim)) {}
+
+  bool any() const { return shared_.num_passes > 0; }
+  const SharedPass& pass(int index) const { return shared_.passes[index]; }
+  int num_passes() const { return shared_.num_passes; }
+  int rows_of(const SharedPass& pass) const { return pass.num_rows * group_; }
+  int num_row_blocks(const SharedPass& pass) const { return (rows_of(pass) + most_rows_ - 1) / most_rows_; }
+  int64_t num_items(const SharedPass& pass) const {
+    return int64_t{num_row_blocks(pass)} * num_kv_heads_ * (pass.partition_end - pass.partition_begin);
+  }
+
+  int64_t num_floats() const { return shared_.num_units * num_kv_heads_ * unit_floats_; }
+  // First float of the partial of a pass's rows.
+  int64_t partial(const SharedPass& pass, int kv_head, int partition) const {
+    const int64_t index = int64_t{kv_head} * (pass.partition_end - pass.partition_begin) + partition - pass.partition_begin;
+    return (pass.first_unit * num_kv_heads_ + index * pass.num_rows) * unit_floats_;
+  }
+
+ private:
+  const SharedPassView shared_;
+  const int group_;
+  const int num_kv_heads_;
+  const int most_rows_;
+  const int64_t unit_floats_;  // of a row of the step: enough for its `group` rows in any partial
+};
+
 // Visits the row blocks of a step in order. Within a request the newest rows, which see the most, come first.
 class RowBlockWalk {
  public:
   RowBlockWalk(const PagedAttentionOp& op, const StepView& step, int num_workers)
-      : op_(op), step_(step), group_(op.num_heads / op.num_kv_heads), num_workers_(num_workers) {
+      : op_(op), step_(step), passes_(op, step), group_(op.num_heads / op.num_kv_heads), num_workers_(num_workers) {
     restart();
     int64_t total = 0;
     while (next()) total += cost(block_);
@@ -66,7 +104,7 @@ class RowBlockWalk {
 
   // Moves to the next block; false at the end.
   bool next() {
-    if (block_.request >= 0 && block_.pieces > 1) partials_ += op_.num_kv_heads * head_partial_floats();
+    if (block_.request >= 0 && block_.keeps_partials()) partials_ += op_.num_kv_heads * head_partial_floats();
     while (rows_left_ == 0) {
       if (++block_.request >= step_.num_requests) return false;
       const int32_t* rows = step_.query_start_loc + block_.request;
@@ -86,7 +124,7 @@ class RowBlockWalk {
     block_ = {};
     block_.request = -1;
     rows_left_ = 0;
-    partials_ = 0;
+    partials_ = passes_.num_floats();
   }
 
   const RowBlock& block() const { return block_; }
@@ -96,7 +134,7 @@ class RowBlockWalk {
   int64_t head_partial_floats() const {
     return block_.num_partitions() * partial_floats(block_.num_rows, op_.head_dim);
   }
-  // Floats that the partials of the blocks before this one take.
+  // Floats that the partials of the passes, and of the blocks before this one, take.
   int64_t partials_before() const { return partials_; }
 
   AttentionItem item(int64_t index) const {
@@ -121,7 +159,9 @@ class RowBlockWalk {
     const int oldest = block_.first_position + block_.first_row / group_;
     const int newest = block_.first_position + (block_.first_row + block_.num_rows - 1) / group_;
     const int first_token = op_.window > 0 ? at_least(oldest - op_.window + 1, 0) : 0;
-    block_.partition_begin = first_token / kPartitionTokens;
+    block_.last_pass = passes_.any() ? step_.shared.of_request[block_.request].deepest : -1;
+    block_.partition_begin =
+        block_.last_pass < 0 ? first_token / kPartitionTokens : step_.shared.passes[block_.last_pass].partition_end;
     block_.partition_end = newest / kPartitionTokens + 1;
   }
 
@@ -135,6 +175,7 @@ class RowBlockWalk {
 
   const PagedAttentionOp& op_;
   const StepView& step_;
+  const PassPlan passes_;
   const int group_;
   const int num_workers_;
   int64_t item_cost_ = 0;

@@ -93,6 +93,14 @@ float* octavo_program_slot_data(void* program, int32_t slot) {
 
 int64_t octavo_program_weight_bytes(void* program) { return static_cast<octavo::Program*>(program)->weight_bytes(); }
 
+void octavo_program_share_passes(void* program, int32_t share) {
+  static_cast<octavo::Program*>(program)->share_passes(share != 0);
+}
+
+int32_t octavo_program_num_shared_passes(void* program) {
+  return static_cast<octavo::Program*>(program)->num_shared_passes();
+}
+
 int32_t octavo_sample(void* pool, const char* isa, const OctavoSampling* sampling) {
   return guarded([&] { octavo::sample(*sampling, octavo::kernel_table(isa), object<octavo::ThreadPool>(pool)); });
 }

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define OCTAVO_ABI_VERSION 1
+#define OCTAVO_ABI_VERSION 2
 #define OCTAVO_API extern "C" [[gnu::visibility("default")]]
 
 struct OctavoKvShape {
@@ -134,6 +134,10 @@ OCTAVO_API const float* octavo_program_logits_data(void* program);
 // [max_num_tokens, width of the slot]; null if there is no such slot.
 OCTAVO_API float* octavo_program_slot_data(void* program, int32_t slot);
 OCTAVO_API int64_t octavo_program_weight_bytes(void* program);
+// Whether requests that begin with the same blocks read them together, as they do at first. Changes no bit.
+OCTAVO_API void octavo_program_share_passes(void* program, int32_t share);
+// Of the last step: runs of partitions that several requests read together.
+OCTAVO_API int32_t octavo_program_num_shared_passes(void* program);
 
 OCTAVO_API int32_t octavo_sample(void* pool, const char* isa, const OctavoSampling* sampling);
 OCTAVO_API int32_t octavo_logprobs(void* pool, const char* isa, const OctavoSampling* sampling);

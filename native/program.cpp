@@ -80,7 +80,8 @@ void Program::prepare(const OctavoStep& input) {
   make_room_for_logits(input.num_logit_rows);
   view_ = {input.num_tokens, input.num_requests, input.num_logit_rows, input.max_blocks_per_request,
            input.token_ids, input.positions, input.query_start_loc, input.seq_lens, input.block_tables,
-           input.logit_rows, request_of_row_.data(), kv_, nullptr};
+           input.logit_rows, request_of_row_.data(), kv_, {}, nullptr};
+  if (has_kv_ && shares_passes_) view_.shared = shared_prefixes_.find(view_);
   if (input.num_tokens > 0 && !compiled_.ropes.empty()) {
     const int32_t last = *std::max_element(input.positions, input.positions + input.num_tokens);
     for (RopeTableOwner& rope : compiled_.ropes) rope.cover(last + 1);

@@ -13,6 +13,7 @@
 #include "octavo_native.h"
 #include "packing.h"
 #include "rope_table.h"
+#include "shared_prefix.h"
 #include "thread_pool.h"
 
 namespace octavo {
@@ -66,6 +67,8 @@ class Program {
 
   const float* logits_data() const { return reinterpret_cast<const float*>(logits_.data()); }
   float* slot_data(int32_t slot) const;
+  void share_passes(bool share) { shares_passes_ = share; }
+  int32_t num_shared_passes() const { return view_.shared.num_passes; }
   int64_t weight_bytes() const { return static_cast<int64_t>(compiled_.weights.size()); }
 
  private:
@@ -85,6 +88,8 @@ class Program {
   HugeMemory head_rows_;       // [logits_capacity_, head_depth], quantised if the head is integer
   HugeMemory attention_scratch_;
   std::vector<int32_t> request_of_row_;
+  bool shares_passes_ = true;
+  SharedPrefixes shared_prefixes_;
   StepView view_{};
 };
 

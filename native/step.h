@@ -33,6 +33,31 @@ struct KvView {
   }
 };
 
+// Attention's units of work along a sequence, by absolute position (ADR 0001).
+constexpr int32_t kPartitionTokens = 256;
+
+// Partitions of K and V that several requests have in common, read once for the rows of all of them.
+struct SharedPass {
+  int32_t first_row, num_rows;  // of SharedPassView::rows
+  int32_t partition_begin, partition_end;
+  int32_t parent;      // the pass of the same rows and others over the partitions before; -1: none
+  int64_t first_unit;  // units of the passes before; a unit is one row of the step in one partition
+};
+
+struct RequestPasses {
+  int32_t deepest;    // its pass with the highest partitions, whose parents are all its others; -1: none
+  int32_t first_row;  // of SharedPassView::rows
+};
+
+// Passes of one step; every layer without a window has the same.
+struct SharedPassView {
+  const SharedPass* passes;
+  int32_t num_passes;
+  const int32_t* rows;               // rows of the step, those of a pass and of a request side by side
+  const RequestPasses* of_request;  // [num_requests]; only if there are passes
+  int64_t num_units;
+};
+
 // One step's rows; request i owns rows query_start_loc[i] … query_start_loc[i + 1] - 1.
 struct StepView {
   int32_t num_tokens;
@@ -47,6 +72,7 @@ struct StepView {
   const int32_t* logit_rows;       // [num_logit_rows]
   const int32_t* request_of_row;   // [num_tokens]
   KvView kv;
+  SharedPassView shared;
   std::byte* shared_scratch;  // one for all workers, as large as KernelTable::attention_scratch_bytes asked for
 
   const int32_t* block_table(int32_t request) const {

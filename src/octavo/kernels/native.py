@@ -81,6 +81,18 @@ class NativeInterpreter:
         with self._program.opened() as program:
             return self._library.get("octavo_program_weight_bytes", program.address)
 
+    def share_passes(self, share: bool) -> None:
+        """Whether attention reads the blocks that several requests begin with once for all of them.
+
+        It does so at first. No bit depends on it: turning it off is for tests and measurements.
+        """
+        self._library.get("octavo_program_share_passes", self._open_handle(), share)
+
+    @property
+    def num_shared_passes(self) -> int:
+        """Runs of partitions of 256 tokens that several requests of the last step read together."""
+        return self._library.get("octavo_program_num_shared_passes", self._open_handle())
+
     def run(self, step: StepInput) -> FloatArray:
         """Run every op for the rows of ``step``.
 

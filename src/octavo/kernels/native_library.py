@@ -13,7 +13,7 @@ import octavo.kernels
 from octavo.errors import ConfigError, EngineError, KernelUnavailableError
 from octavo.kernels.weight import Quantization
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 LIBRARY_NAME = "liboctavo_native.so"
 
 QUANTIZATION_CODES = {quantization: code for code, quantization in enumerate(Quantization)}
@@ -149,6 +149,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "octavo_program_logits_data": (c_void_p, [_HANDLE]),
     "octavo_program_slot_data": (c_void_p, [_HANDLE, c_int32]),
     "octavo_program_weight_bytes": (c_int64, [_HANDLE]),
+    "octavo_program_share_passes": (None, [_HANDLE, c_int32]),
+    "octavo_program_num_shared_passes": (c_int32, [_HANDLE]),
     "octavo_sample": (c_int32, [_HANDLE, c_char_p, POINTER(SamplingStruct)]),
     "octavo_logprobs": (c_int32, [_HANDLE, c_char_p, POINTER(SamplingStruct)]),
 }

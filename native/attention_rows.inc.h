@@ -1,0 +1,147 @@
+// What attention's items have in common: their memory, the states of their rows, and the merge of partitions.
+#pragma once
+
+#include "attention_kv.inc.h"
+
+namespace octavo::OCTAVO_ISA {
+namespace {
+
+// Everything that stays the same during one op.
+struct AttentionCall {
+  const PagedAttentionOp& op;
+  const StepView& step;
+  int group;   // query heads per K/V head
+  int stride;  // of a row of queries or outputs in scratch memory: head_dim rounded up to 16
+  PassPlan passes;
+
+  AttentionCall(const PagedAttentionOp& op, const StepView& step)
+      : op(op),
+        step(step),
+        group(op.num_heads / op.num_kv_heads),
+        stride(round_up_to_lanes(op.head_dim)),
+        passes(op, step) {}
+
+  // The first element of head `row % group` of a K/V head's query heads, in row `step_row` of the step.
+  int64_t element_of(int64_t step_row, int kv_head, int row) const {
+    return (step_row * op.num_heads + kv_head * group + row % group) * op.head_dim;
+  }
+  float* shared_scratch() const { return reinterpret_cast<float*>(step.shared_scratch); }
+
+  VisibleRange visible_tokens(int position) const {
+    const int begin = op.window > 0 && position >= op.window ? position - op.window + 1 : 0;
+    return {begin, position + 1};
+  }
+};
+
+// A worker's memory during an item.
+struct AttentionScratch {
+  float* queries;  // [rows, stride]
+  float* merged;   // as a partial
+  float* partial;
+  TileCopy tile;
+
+  AttentionScratch(const AttentionCall& call, int num_rows, std::byte* memory) {
+    float* next = reinterpret_cast<float*>(memory);
+    const auto take = [&next](int64_t floats) {
+      float* taken = next;
+      next += (floats + kLanes - 1) / kLanes * kLanes;
+      return taken;
+    };
+    queries = take(int64_t{num_rows} * call.stride);
+    merged = take(partial_floats(num_rows, call.op.head_dim));
+    partial = take(partial_floats(num_rows, call.op.head_dim));
+    tile.keys = take(int64_t{kTileTokens} * call.op.head_dim);
+    tile.values = take(int64_t{kTileTokens} * call.stride);
+  }
+};
+
+constexpr int64_t largest_attention_scratch_bytes(int head_dim) {
+  const int rows = max_item_rows(head_dim), stride = round_up_to_lanes(head_dim);
+  const int64_t tile = int64_t{kTileTokens} * (head_dim + stride);
+  return 4 * (int64_t{rows} * stride + 2 * partial_floats(rows, head_dim) + tile + 5 * kLanes);
+}
+static_assert(largest_attention_scratch_bytes(64) <= kWorkerScratchBytes);
+static_assert(largest_attention_scratch_bytes(256) <= kWorkerScratchBytes);
+
+// The rows of a partial of `num_rows` rows, from row `first` on; `queries` are theirs.
+OCTAVO_INLINE RowState row_state(float* partial, const float* queries, int num_rows, int stride, int first = 0) {
+  float* maxima = partial + int64_t{num_rows} * stride;
+  float* sums = maxima + round_up_to_lanes(num_rows);
+  return {queries, partial + int64_t{first} * stride, maxima + first, sums + first, stride};
+}
+
+OCTAVO_INLINE RowState rows_from(const RowState& rows, int first) {
+  const int offset = first * rows.stride;
+  return {rows.queries + offset, rows.outputs + offset, rows.maxima + first, rows.sums + first, rows.stride};
+}
+
+// Rows that see nothing keep a sum of 0, which no visible token allows: its largest weight is 1.
+OCTAVO_INLINE void reset_rows(const RowState& rows, int num_rows) {
+  for (int64_t i = 0; i < int64_t{num_rows} * rows.stride; i += kLanes) store16(rows.outputs + i, splat16(0.0f));
+  for (int r = 0; r < num_rows; ++r) {
+    rows.maxima[r] = -__builtin_inff();
+    rows.sums[r] = 0.0f;
+  }
+}
+
+// Moves `merged` on by the next partition in ascending order.
+inline void merge_partition(const RowState& merged, const RowState& partial, int num_rows) {
+  for (int r = 0; r < num_rows; ++r) {
+    if (partial.sums[r] == 0.0f) continue;
+    float* into = merged.outputs + r * merged.stride;
+    const float* from = partial.outputs + r * partial.stride;
+    if (merged.sums[r] == 0.0f) {  // the first one stands as it is
+      for (int d = 0; d < merged.stride; d += kLanes) store16(into + d, load16(from + d));
+      merged.maxima[r] = partial.maxima[r];
+      merged.sums[r] = partial.sums[r];
+      continue;
+    }
+    const float maximum = partial.maxima[r] > merged.maxima[r] ? partial.maxima[r] : merged.maxima[r];
+    const float a = exp1(merged.maxima[r] - maximum), b = exp1(partial.maxima[r] - maximum);
+    for (int d = 0; d < merged.stride; d += kLanes) {
+      store16(into + d, fma(load16(into + d), splat16(a), mul(load16(from + d), splat16(b))));
+    }
+    merged.sums[r] = __builtin_fmaf(merged.sums[r], a, partial.sums[r] * b);
+    merged.maxima[r] = maximum;
+  }
+}
+
+inline void scale_query(const AttentionCall& call, int64_t element, float* query) {
+  for (int d = 0; d < call.op.head_dim; ++d) query[d] = call.op.q[element + d] * call.op.scale;
+}
+
+// Moves rows over a tile in groups of nearly equal size; the first of them prefetches the next tile for all.
+// visible_to(row) is what that row sees of the tile.
+template <class Element, class VisibleTo>
+void attend_in_groups(const TileJob<Element, true>& job, const RowState& rows, int num_rows, VisibleTo visible_to) {
+  const int num_groups = (num_rows + kMaxTileRows - 1) / kMaxTileRows;
+  VisibleRange visible[kMaxTileRows];
+  for (int group = 0; group < num_groups; ++group) {
+    const int first = num_rows * group / num_groups;
+    const int count = num_rows * (group + 1) / num_groups - first;
+    for (int r = 0; r < count; ++r) visible[r] = visible_to(first + r);
+    if (group == 0) {
+      attend_tile<Element, true>(job, rows_from(rows, first), visible, count);
+    } else {
+      attend_tile<Element, false>({job.tile, job.next, job.shape}, rows_from(rows, first), visible, count);
+    }
+  }
+}
+
+// The same with the tile in float32 if it cannot be used where it lies.
+template <class Element, class VisibleTo>
+void attend_found_tile(const AttentionCall& call, const TileView<Element>& tile, const TileView<Element>& next,
+                       VisibleRange visible, const TileCopy& memory, const RowState& rows, int num_rows,
+                       VisibleTo visible_to) {
+  if (must_copy_tiles(call.step.kv)) {
+    const TileView<float> copy = copy_tile(call.step.kv, tile, visible, memory);
+    const TileShape shape = {call.op.head_dim, call.stride, call.op.soft_cap};
+    attend_in_groups<float>({copy, copy, shape}, rows, num_rows, visible_to);
+  } else {
+    const TileShape shape = {call.op.head_dim, call.op.head_dim, call.op.soft_cap};
+    attend_in_groups<Element>({tile, next, shape}, rows, num_rows, visible_to);
+  }
+}
+
+}  // namespace
+}  // namespace octavo::OCTAVO_ISA
