@@ -133,22 +133,45 @@ OCTAVO_INLINE void add_group(IntegerColumns columns, const QuantizedGroup* x, in
   }
 }
 
-// Weights come from memory about once per step, and the processor's own prefetching stops at each page. Panels lie
-// one after another, so running ahead of one's end is running into the next.
-template <class F>
-OCTAVO_INLINE void prefetch_ahead(IntegerColumns columns) {
-  constexpr int kGroupsAhead = 8;
+// Weights come from memory about once per step, and the processor's own prefetching stops at each page and each
+// jump. What is fetched is what the tile reads a little later, in the next panels once it is through with its own:
+// far enough ahead for memory to answer, near enough for the first-level cache to hold it.
+class Prefetch {
+ public:
+  Prefetch(const Panels& part, int num_panels)
+      : num_groups_(part.depth / kGroupSize),
+        groups_(num_groups_ < kGroupsAhead / num_panels ? num_groups_ : kGroupsAhead / num_panels),
+        jump_(num_panels * part.stride) {}
+
+  template <class F>
+  [[gnu::always_inline]] void run(IntegerColumns columns, int64_t group) const {
+    const bool leaves = group + groups_ >= num_groups_;
+    const int64_t distance = leaves ? groups_ - num_groups_ : groups_, jump = leaves ? jump_ : 0;
 #pragma GCC unroll 8
-  for (int line = 0; line < F::kQuantBytes; line += 64) prefetch(columns.quants + kGroupsAhead * F::kQuantBytes + line);
-  prefetch(columns.scales + kGroupsAhead * F::kScaleBytes);
-}
+    for (int line = 0; line < F::kQuantBytes; line += 64) {
+      prefetch(columns.quants + distance * F::kQuantBytes + jump + line);
+    }
+#pragma GCC unroll 2
+    for (int line = 0; line < F::kScaleBytes; line += 64) {
+      prefetch(columns.scales + distance * F::kScaleBytes + jump + line);
+    }
+  }
+
+ private:
+  static constexpr int kGroupsAhead = 24;  // of all panels together; 16 and 32 are slower
+
+  int64_t num_groups_;  // of a panel
+  int64_t groups_;      // ahead
+  int64_t jump_;  // bytes from a panel of the tile to the one that follows it in the same place
+};
 
 // The tile's sums over k. Column vector c is slice (first_slice + c) % kParts of panel (first_slice + c) / kParts.
 template <PanelKind kKind, int kRows, int kCols>
 OCTAVO_INLINE void integer_tile(const Panels& part, const std::byte* panel, int first_slice, const QuantizedGroup* x,
-                                int64_t x_stride, vf (&acc)[kRows][kCols]) {
+                                int64_t x_stride, bool fetches, vf (&acc)[kRows][kCols]) {
   using F = Format<kKind>;
   const int64_t num_groups = part.depth / kGroupSize;
+  const Prefetch ahead(part, kCols > kParts ? kCols / kParts : 1);
   IntegerColumns columns[kCols];
   for (int c = 0; c < kCols; ++c) {
     const int slice = (first_slice + c) % kParts;
@@ -160,7 +183,7 @@ OCTAVO_INLINE void integer_tile(const Panels& part, const std::byte* panel, int 
   for (int64_t g = 0; g < num_groups; ++g) {
 #pragma GCC unroll 16
     for (int c = 0; c < kCols; ++c) {
-      if ((first_slice + c) % kParts == 0) prefetch_ahead<F>(columns[c]);
+      if (fetches && (first_slice + c) % kParts == 0) ahead.run<F>(columns[c], g);
       add_group<kKind, kRows>(columns[c], x + g, x_stride, &acc[0][c], kCols);
       columns[c].quants += F::kQuantBytes;
       columns[c].scales += F::kScaleBytes;
@@ -230,7 +253,8 @@ void run_tile(const LinearOp& op, const Piece& piece, int32_t panel, int first_s
   const std::byte* weights = piece.part->data + panel * piece.part->stride;
   if constexpr (is_integer(kKind)) {
     const int64_t stride = op.depth / kGroupSize;
-    integer_tile<kKind, kRows, kCols>(*piece.part, weights, first_slice, op.quantized + row * stride, stride, acc);
+    const bool fetches = row == piece.row_begin;  // later rows find the panel in the cache
+    integer_tile<kKind, kRows, kCols>(*piece.part, weights, first_slice, op.quantized + row * stride, stride, fetches, acc);
   } else {
     const float* x = op.x + static_cast<int64_t>(row) * op.depth;
     float_tile<kKind, kRows, kCols>(*piece.part, weights, first_slice, x, op.depth, acc);
