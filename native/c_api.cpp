@@ -108,3 +108,16 @@ int32_t octavo_sample(void* pool, const char* isa, const OctavoSampling* samplin
 int32_t octavo_logprobs(void* pool, const char* isa, const OctavoSampling* sampling) {
   return guarded([&] { octavo::logprobs(*sampling, octavo::kernel_table(isa), object<octavo::ThreadPool>(pool)); });
 }
+
+int32_t octavo_probe(void* pool, const char* isa, int32_t kind, const void* bytes, int64_t num_bytes,
+                     int64_t repetitions, int64_t* operations) {
+  return guarded([&] {
+    octavo::check(kind >= 0 && kind <= 2, "there is no such probe");
+    octavo::check(num_bytes % (1 << 20) == 0, "the probe reads whole MiB");
+    const octavo::KernelTable& kernels = octavo::kernel_table(isa);
+    const octavo::ProbeOp op{static_cast<octavo::ProbeKind>(kind), static_cast<const std::byte*>(bytes), num_bytes,
+                             repetitions};
+    object<octavo::ThreadPool>(pool).run([&](octavo::Worker& worker) { kernels.probe(op, worker); });
+    *operations = kernels.probe_operations(op.kind);
+  });
+}

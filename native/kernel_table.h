@@ -3,6 +3,7 @@
 #pragma once
 
 #include "linear.h"
+#include "probe.h"
 #include "step.h"
 
 namespace octavo {
@@ -31,6 +32,10 @@ struct KernelTable {
   void (*sample)(const SampleOp&, Worker&);
   void (*logprobs)(const LogprobsOp&, Worker&);
   size_t (*sample_scratch_bytes)(int32_t vocab_size);
+
+  // probe.inc.h
+  void (*probe)(const ProbeOp&, Worker&);
+  int64_t (*probe_operations)(ProbeKind);
 };
 
 }  // namespace octavo

@@ -7,6 +7,7 @@
 #include "attention.inc.h"
 #include "elementwise.inc.h"
 #include "linear.inc.h"
+#include "probe.inc.h"
 #include "sampling.inc.h"
 
 #define OCTAVO_STRING(x) #x
@@ -28,6 +29,8 @@ const KernelTable kKernels = {
     .sample = sample,
     .logprobs = logprobs,
     .sample_scratch_bytes = sample_scratch_bytes,
+    .probe = probe,
+    .probe_operations = probe_operations,
 };
 
 }  // namespace octavo::OCTAVO_ISA

@@ -141,3 +141,8 @@ OCTAVO_API int32_t octavo_program_num_shared_passes(void* program);
 
 OCTAVO_API int32_t octavo_sample(void* pool, const char* isa, const OctavoSampling* sampling);
 OCTAVO_API int32_t octavo_logprobs(void* pool, const char* isa, const OctavoSampling* sampling);
+
+// One run of a probe: 0 reads `num_bytes` (a multiple of 1 MiB) once, 1 and 2 do float and integer arithmetic,
+// `repetitions` times per thread; `operations` receives the multiplications and additions of one of them.
+OCTAVO_API int32_t octavo_probe(void* pool, const char* isa, int32_t kind, const void* bytes, int64_t num_bytes,
+                                int64_t repetitions, int64_t* operations);

@@ -27,10 +27,19 @@ def help_text(*command: str) -> str:
     return "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip()
 
 
+def _section(*command: str) -> str:
+    return f"## octavo {' '.join(command)}\n\n```text\n{help_text(*command)}\n```\n"
+
+
+def _subcommands(name: str) -> list[tuple[str, str]]:
+    """Commands below a command, if it has any."""
+    return [(name, below) for below in make_app()[name] if not below.startswith("-")]
+
+
 def reference() -> str:
     """The whole page."""
     sections = [_HEAD, f"```text\n{help_text()}\n```\n"]
-    sections += [f"## octavo {name}\n\n```text\n{help_text(name)}\n```\n" for name in COMMANDS]
+    sections += [_section(*command) for name in COMMANDS for command in ((name,), *_subcommands(name))]
     return "\n".join(sections)
 
 

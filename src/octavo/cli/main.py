@@ -39,6 +39,7 @@ COMMANDS = {
     "chat": "Talk with the model; each turn reuses the cached turns before it.",
     "explain": "Draw the paged KV cache at work, step by step. Needs no model.",
     "doctor": "Check the machine, the native kernels and the default model.",
+    "bench": "Measure kernels, throughput and latency on this machine.",
     "fetch": "Download the default model, once, with a checksum.",
 }
 """Each command, in module ``octavo.cli.<name>``, and its line in the list of commands."""

@@ -153,6 +153,10 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "octavo_program_num_shared_passes": (c_int32, [_HANDLE]),
     "octavo_sample": (c_int32, [_HANDLE, c_char_p, POINTER(SamplingStruct)]),
     "octavo_logprobs": (c_int32, [_HANDLE, c_char_p, POINTER(SamplingStruct)]),
+    "octavo_probe": (
+        c_int32,
+        [_HANDLE, c_char_p, c_int32, c_void_p, c_int64, c_int64, POINTER(c_int64)],
+    ),
 }
 
 

@@ -1,0 +1,146 @@
+"""The table of a run: medians and ranges per engine and workload, and Octavo's ratio to the best peer.
+
+    python benchmarks/peers/summary.py results.jsonl
+
+reads the newest run in the file; records are one JSON object per line, see `run.py`.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from octavo.bench.spread import Spread, significant
+
+OURS = "octavo"
+
+
+class Figure(NamedTuple):
+    """What a workload is judged by."""
+
+    key: str
+    title: str
+    is_rate: bool
+    """Higher is better."""
+
+
+FIGURES = {
+    "W1": Figure("tokens_per_second", "W1 tok/s", True),
+    "W2": Figure("wall", "W2 s", False),
+    "W3": Figure("tokens_per_second", "W3 tok/s", True),
+    "W4": Figure("first", "W4 TTFT s", False),
+    "W4_512": Figure("first", "W4_512 TTFT s", False),
+    "BD8": Figure("tokens_per_second", "BD8 tok/s", True),
+}
+
+Records = Sequence[dict[str, Any]]
+
+
+def newest_run(records: Records) -> Records:
+    """The records of the run that was started last."""
+    newest = max(record["started"] for record in records)
+    return [record for record in records if record["started"] == newest]
+
+
+def counted(records: Records, engine: str, work: str) -> tuple[list[dict[str, Any]], bool]:
+    """An engine's measurements that count, and whether they are clean: only clean ones if there are any."""
+    runs = [r for r in records if r["record"] == "run" and r["engine"] == engine and r["work"] == work]
+    clean = [run for run in runs if run["clean"]]
+    return (clean, True) if clean else (runs, False)
+
+
+def spread(records: Records, engine: str, work: str) -> tuple[Spread | None, bool]:
+    """An engine's figure for a workload, and whether it is clean."""
+    runs, clean = counted(records, engine, work)
+    values = [run[FIGURES[work].key] for run in runs]
+    return (Spread.of(values), clean) if values else (None, False)
+
+
+def ratio_to_best_peer(records: Records, ours: str, work: str) -> tuple[float, str] | None:
+    """How many times as fast as the fastest peer, and which peer that is."""
+    figure = FIGURES[work]
+    mine, _ = spread(records, ours, work)
+    peers = {}
+    for engine in engines(records):
+        theirs, _ = spread(records, engine, work)
+        if not engine.startswith(OURS) and theirs is not None:
+            peers[engine] = theirs.median
+    if mine is None or not peers:
+        return None
+    best = (max if figure.is_rate else min)(peers, key=peers.__getitem__)
+    return (mine.median / peers[best] if figure.is_rate else peers[best] / mine.median), best
+
+
+def engines(records: Records) -> list[str]:
+    """Names in the order in which they were started."""
+    return [record["engine"] for record in records if record["record"] == "engine"]
+
+
+def markdown(records: Records) -> str:
+    """The whole table, engines by workloads, and what belongs beside it."""
+    works = [work for work in FIGURES if any(r["record"] == "run" and r["work"] == work for r in records)]
+    lines = [
+        "| engine | " + " | ".join(FIGURES[work].title for work in works) + " | RSS MB | version |",
+        "|---|" + "---|" * (len(works) + 2),
+    ]
+    versions = {record["engine"]: record["version"] for record in records if record["record"] == "engine"}
+    for engine in engines(records):
+        cells = [_cell(*spread(records, engine, work)) for work in works]
+        memory = [r["rss_bytes"] for r in records if r["record"] == "run" and r["engine"] == engine]
+        peak = f"{max(memory) / 1e6:,.0f}" if memory else "–"
+        lines.append(f"| {engine} | " + " | ".join([*cells, peak, versions[engine]]) + " |")
+    for ours in [engine for engine in engines(records) if engine.startswith(OURS)]:
+        ratios = [_ratio_cell(ratio_to_best_peer(records, ours, work)) for work in works]
+        lines.append("| **times the best peer** | " + " | ".join([*ratios, "", ""]) + " |")
+    return "\n".join([*lines, "", *_notes(records)]) + "\n"
+
+
+def _cell(value: Spread | None, clean: bool) -> str:
+    if value is None:
+        return "–"
+    return f"{value.format()}, n = {value.num_runs}" + ("" if clean else " *not clean*")
+
+
+def _ratio_cell(ratio: tuple[float, str] | None) -> str:
+    return "–" if ratio is None else f"**{ratio[0]:.2f}** ({ratio[1]})"
+
+
+def _notes(records: Records) -> list[str]:
+    others = [record["others"] for record in records if record["record"] == "run"]
+    notes = ["Median (lowest … highest) of the clean runs, n of them."]
+    if others:
+        notes.append(
+            f"Others took at most {max(others):.0%} of the machine during any run, refused ones included."
+        )
+    limits = [record["limits"]["read"] for record in records if record["record"] == "limits"]
+    if limits:
+        bandwidth = Spread.of(limits)
+        notes.append(f"Read bandwidth in the same run: {bandwidth.scaled(1e-9).format()} GB/s.")
+        notes += _bandwidth_notes(records, bandwidth.median)
+    return notes
+
+
+def _bandwidth_notes(records: Records, bandwidth: float) -> list[str]:
+    """What share of the read bandwidth Octavo's single stream reaches."""
+    notes = []
+    for record in records:
+        weights = record.get("settings", {}).get("step_weight_bytes")
+        runs, _ = counted(records, record.get("engine", ""), "W3")
+        if record["record"] == "engine" and weights and runs:
+            rate = Spread.of([run["decode_tokens_per_second"] for run in runs]).median
+            share = rate * weights / bandwidth
+            notes.append(
+                f"W3 of {record['engine']}: {significant(rate)} decoded tok/s × {weights / 1e6:.1f} MB of "
+                f"weights is {share:.0%} of it."
+            )
+    return notes
+
+
+def main() -> None:
+    lines = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
+    print(markdown(newest_run([json.loads(line) for line in lines])), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+// Measuring the machine itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace octavo {
+
+enum class ProbeKind : int32_t { kRead = 0, kFloat = 1, kInteger = 2 };
+
+struct ProbeOp {
+  ProbeKind kind;
+  const std::byte* bytes;  // kRead: what to read
+  int64_t num_bytes;       // a multiple of 1 MiB
+  int64_t repetitions;     // the other kinds: per worker
+};
+
+}  // namespace octavo

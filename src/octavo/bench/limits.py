@@ -1,0 +1,83 @@
+"""`Limits`: what this machine does at best, measured in the same run as what is compared with it."""
+
+import time
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from octavo.bench.machine import last_level_cache
+from octavo.kernels.native_library import load_library
+from octavo.kernels.native_pool import NativePool
+from octavo.kernels.native_probe import PROBE_BYTES, NativeProbe
+from octavo.kernels.select import choose_isa
+
+PROBE_SECONDS = 0.5
+_REPETITIONS = 2_000_000
+
+
+class Limits(NamedTuple):
+    """Rates of all threads together, the best of several short runs."""
+
+    read: float
+    """Bytes a second out of memory."""
+    integer: float
+    """Operations a second: the products of bytes and their sums that integer kernels consist of."""
+    float: float
+    """Operations a second: float32 fused multiply-adds, two operations each."""
+
+    def bound(self, num_bytes: int, num_operations: int, peak: Literal["integer", "float"]) -> "Bound":
+        """Whichever takes longer at best, reading so much or computing so much."""
+        reading = Bound("read", num_bytes / self.read)
+        computing = Bound(peak, num_operations / (self.integer if peak == "integer" else self.float))
+        return max(reading, computing, key=lambda bound: bound.seconds)
+
+
+class Bound(NamedTuple):
+    """What limits a kernel, and the time below which it cannot come."""
+
+    name: str
+    seconds: float
+
+
+def measure_limits(*, isa: str = "auto", num_threads: int) -> Limits:
+    """Read memory and compute in registers, as fast as the instruction set allows.
+
+    Raises:
+        KernelUnavailableError: no native library, or ``isa`` cannot run here.
+    """
+    library = load_library()
+    pool = NativePool(num_threads, library=library)
+    try:
+        probe = NativeProbe(library=library, pool=pool, isa=choose_isa(isa))
+        size = 8 * last_level_cache()
+        buffer = np.ones(size - size % PROBE_BYTES, dtype=np.uint8)
+        return Limits(
+            read=buffer.nbytes / best_seconds(lambda: probe.read(buffer)),
+            integer=probe.integer_operations(_REPETITIONS)
+            / best_seconds(lambda: probe.integer_operations(_REPETITIONS)),
+            float=probe.float_operations(_REPETITIONS)
+            / best_seconds(lambda: probe.float_operations(_REPETITIONS)),
+        )
+    finally:
+        pool.close()
+
+
+def best_seconds(run: Callable[[], object], *, budget: float = PROBE_SECONDS) -> float:
+    """The shortest of as many runs as fit in ``budget`` seconds, at least three.
+
+    Shortest and not median, since a limit is what nothing else disturbed.
+    """
+    return min(timed_runs(run, budget=budget))
+
+
+def timed_runs(run: Callable[[], object], *, budget: float = PROBE_SECONDS, at_least: int = 3) -> list[float]:
+    """Seconds of each run, as many as fit in ``budget``; one run before them does not count."""
+    run()
+    deadline = time.perf_counter() + budget
+    times: list[float] = []
+    while len(times) < at_least or time.perf_counter() < deadline:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return times
