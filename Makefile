@@ -13,7 +13,7 @@ NATIVE_SOURCES := $(wildcard CMakeLists.txt native/* native/*/* native/*/*/*)
 DEMO_PROMPT := In one short paragraph, what is a library, and why do people like to read there?
 DEMO_FOLLOW_UP := In one short paragraph, what is a library, and why do people like to read there? Name one famous one.
 
-.PHONY: help setup build bench-install demo test lint type fmt check wheel wheel-check lock cov mutation bench-core sanitize docs clean
+.PHONY: help setup build bench-install bench demo test lint type fmt check wheel wheel-check lock cov mutation bench-core sanitize docs clean
 
 help: ## List the targets
 	@echo "make demo   sets up, fetches the default model and generates text"
@@ -81,6 +81,11 @@ mutation: setup ## Mutation tests of kv/ (long); prints the score
 
 bench-install: wheel ## Measure the size of an install and the time to the first text
 	$(PY) benchmarks/install_size.py dist/*.whl
+
+bench: setup ## Time kernels, throughput and latency on this machine
+	$(BIN)/octavo bench kernels
+	$(BIN)/octavo bench throughput
+	$(BIN)/octavo bench latency
 
 bench-core: setup ## Time the cache and the scheduler without a model
 	$(PY) benchmarks/kv_core.py

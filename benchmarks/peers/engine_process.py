@@ -6,6 +6,7 @@ import selectors
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,6 +71,8 @@ class EngineProcess:
         Raises:
             EngineError: it failed, or there was no answer in ``timeout`` seconds; the engine is gone then.
         """
+        if self._process.poll() is not None:
+            raise EngineError(f"{self.name} has ended; see {self._log}")
         self._signal(signal.SIGCONT)
         job = json.dumps({"prompts": prompts, "output_tokens": output_tokens})
         self._process.stdin.write(job + "\n")
@@ -84,13 +87,13 @@ class EngineProcess:
         """End the process and its children; calling it again does nothing."""
         if self._process.poll() is None:
             self._signal(signal.SIGCONT)
-            try:
-                self._process.stdin.close()
-                self._process.wait(CLOSE_SECONDS)
-            except (OSError, subprocess.TimeoutExpired):
-                pass
+        with suppress(OSError):
+            self._process.stdin.close()  # the end of its jobs
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_SECONDS)
         self._signal(signal.SIGKILL)
         self._process.wait()
+        self._process.stdout.close()
 
     def _signal(self, number: int) -> None:
         try:

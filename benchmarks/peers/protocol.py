@@ -2,8 +2,9 @@
 
 An adapter is a process that holds one engine. It says ``{"ready": {name, version, settings}}`` once the
 model is loaded, then answers each ``{"prompts": [[token, …], …], "output_tokens": n}`` with
-``{"wall": s, "first": [s per request], "end": [s per request], "tokens": [count per request]}``, times counted
-from the moment at which all requests were submitted. An error is ``{"error": text}``. An empty line ends it.
+``{"wall": s, "first": [s per request], "end": [s per request], "tokens": [count per request]}``, times
+counted from the moment at which all requests were submitted. An error is ``{"error": text}``. An empty line
+ends it.
 
 Engines print what they like: file descriptor 1 is moved away from under them, so that only answers are read.
 """

@@ -6,10 +6,10 @@
         --vllm-python PYTHON --vllm-model FOLDER --vllm-dtype float32 bfloat16
 
 Every engine is loaded once, in a process and with an interpreter of its own. Within a repetition all
-engines get the same prompts, one engine after another (each repetition begins with the next one); whoever does not run
-is stopped by SIGSTOP. Before each measurement the machine has to be quiet; one during which others took more
-than 8 % of it is kept, marked, and repeated with fresh tokens. Records are appended to a file as JSON lines;
-the table is markdown.
+engines get the same prompts, one engine after another (each repetition begins with the next one); whoever
+does not run is stopped by SIGSTOP. Before each measurement the machine has to be quiet; one during which
+others took more than 8 % of it is kept, marked, and repeated with fresh tokens. Records are appended to a
+file as JSON lines; the table is markdown.
 """
 
 import argparse

@@ -20,12 +20,12 @@ def octavo(*arguments: str, **options: object) -> subprocess.CompletedProcess[st
 def test_help_names_every_command(capsys):
     assert entry.run(["--help"]) == 0
     text = capsys.readouterr().out
-    for command in ("generate", "chat", "explain", "doctor", "fetch"):
+    for command in ("generate", "chat", "explain", "doctor", "bench", "fetch"):
         assert f"│ {command} " in text
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "explain", "doctor", "fetch"])
+@pytest.mark.parametrize("command", ["generate", "chat", "explain", "doctor", "bench", "fetch"])
 def test_every_command_has_help(command, capsys):
     assert entry.run([command, "--help"]) == 0
     assert f"octavo {command}" in capsys.readouterr().out
