@@ -26,7 +26,7 @@ class OpenVino:
         properties = {"INFERENCE_NUM_THREADS": threads}
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(model, scheduler, "CPU", properties)
         self._num_requests = 0
-        self.version = f"{openvino.__version__}, GenAI {openvino_genai.__version__}"
+        self.version = openvino_genai.__version__.partition("-")[0]
 
     def run(self, prompts: list[list[int]], output_tokens: int) -> dict[str, object]:
         """All prompts at once, greedily."""

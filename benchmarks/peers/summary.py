@@ -25,6 +25,15 @@ class Figure(NamedTuple):
     """Higher is better."""
 
 
+class Ratio(NamedTuple):
+    """Octavo against the best peer; above 1 Octavo is faster."""
+
+    times: float
+    peer: str
+    is_clean: bool
+    """Whether Octavo's figure and every peer's is: a disturbed peer might have been the best."""
+
+
 FIGURES = {
     "W1": Figure("tokens_per_second", "W1 tok/s", True),
     "W2": Figure("wall", "W2 s", False),
@@ -57,19 +66,21 @@ def spread(records: Records, engine: str, work: str) -> tuple[Spread | None, boo
     return (Spread.of(values), clean) if values else (None, False)
 
 
-def ratio_to_best_peer(records: Records, ours: str, work: str) -> tuple[float, str] | None:
-    """How many times as fast as the fastest peer, and which peer that is."""
+def ratio_to_best_peer(records: Records, ours: str, work: str) -> Ratio | None:
+    """How many times as fast as the fastest peer Octavo is; ``None`` while one of the two is missing."""
     figure = FIGURES[work]
-    mine, _ = spread(records, ours, work)
+    mine, is_clean = spread(records, ours, work)
     peers = {}
     for engine in engines(records):
-        theirs, _ = spread(records, engine, work)
+        theirs, theirs_clean = spread(records, engine, work)
         if not engine.startswith(OURS) and theirs is not None:
             peers[engine] = theirs.median
+            is_clean &= theirs_clean
     if mine is None or not peers:
         return None
     best = (max if figure.is_rate else min)(peers, key=peers.__getitem__)
-    return (mine.median / peers[best] if figure.is_rate else peers[best] / mine.median), best
+    times = mine.median / peers[best] if figure.is_rate else peers[best] / mine.median
+    return Ratio(times, best, is_clean)
 
 
 def engines(records: Records) -> list[str]:
@@ -102,8 +113,10 @@ def _cell(value: Spread | None, clean: bool) -> str:
     return f"{value.format()}, n = {value.num_runs}" + ("" if clean else " *not clean*")
 
 
-def _ratio_cell(ratio: tuple[float, str] | None) -> str:
-    return "–" if ratio is None else f"**{ratio[0]:.2f}** ({ratio[1]})"
+def _ratio_cell(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "–"
+    return f"**{ratio.times:.2f}** ({ratio.peer})" + ("" if ratio.is_clean else " *not clean*")
 
 
 def _notes(records: Records) -> list[str]:

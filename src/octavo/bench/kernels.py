@@ -51,9 +51,9 @@ class KernelResult(NamedTuple):
 
 
 COLUMNS = (
-    Column("op", "op"),
-    Column("size", "size"),
-    Column("microseconds", "µs", has_range=True),
+    Column("op", "op", is_number=False),
+    Column("size", "size", is_number=False, wraps=True),
+    Column("microseconds", "µs"),
     Column("rate", "rate"),
     Column("fraction", "of limit", is_share=True),
     Column("error", "error"),

@@ -25,10 +25,13 @@ class Column(NamedTuple):
 
     key: str
     title: str
+    is_number: bool = True
     is_share: bool = False
     """Shown in per cent."""
     has_range: bool = False
     """Shown with the range of its measurements; JSON always has it."""
+    wraps: bool = False
+    """Gives way where the terminal is narrow."""
 
 
 @dataclass(slots=True)
@@ -85,8 +88,10 @@ class Report:
     def table(self) -> Table:
         """For the terminal."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=self._caption(), caption_justify="left")
-        for index, column in enumerate(self.columns):
-            table.add_column(column.title, justify="right" if index > 1 else "left", no_wrap=True)
+        for column in self.columns:
+            table.add_column(
+                column.title, justify="right" if column.is_number else "left", no_wrap=not column.wraps
+            )
         for row in self.rows:
             table.add_row(*(format_value(row.get(column.key), column) for column in self.columns))
         return table

@@ -12,8 +12,7 @@ from octavo.errors import ConfigError
 from octavo.kernels.program import Linear, Logits, Program
 
 THROUGHPUT_COLUMNS = (
-    Column("workload", "workload"),
-    Column("size", "size"),
+    Column("workload", "workload", is_number=False),
     Column("output_tokens_per_second", "output tok/s", has_range=True),
     Column("total_tokens_per_second", "all tok/s"),
     Column("seconds", "s"),
@@ -22,11 +21,10 @@ THROUGHPUT_COLUMNS = (
     Column("others", "others", is_share=True),
 )
 LATENCY_COLUMNS = (
-    Column("measure", "measure"),
-    Column("size", "size"),
+    Column("measure", "measure", is_number=False),
     Column("milliseconds", "ms", has_range=True),
     Column("tokens_per_second", "tok/s"),
-    Column("of_read_bandwidth", "of read bandwidth", is_share=True),
+    Column("of_read_bandwidth", "of bandwidth", is_share=True),
     Column("others", "others", is_share=True),
 )
 WARM_UP = Workload(name="warm-up", num_requests=2, prompt_tokens=64, output_tokens=8, seed=7)
@@ -84,7 +82,7 @@ def latency(
         timelines, others = measure(built, workload, repetitions=repetitions, before=before)
         seconds = Spread.of([t.first_tokens[0] for t in timelines])
         yield {
-            "measure": "prefill",
+            "measure": f"prefill {workload.prompt_tokens:,}",
             "size": workload.size,
             "milliseconds": seconds.scaled(1e3),
             "tokens_per_second": seconds.inverse(workload.prompt_tokens),

@@ -69,6 +69,7 @@ def report_throughput(
         ConfigError: there is no such workload, or it does not fit the model.
     """
     chosen = changes.apply(find_workload(workload))
+    _say(f"{chosen.name}: {chosen.size}")
     with session(config, quiet=False) as built:
         report = _report("throughput", THROUGHPUT_COLUMNS, dataclasses.asdict(built.config))
         row = throughput(

@@ -35,8 +35,8 @@ def records():
 def test_ratios_are_to_the_best_peer_in_the_right_direction(records):
     from summary import ratio_to_best_peer
 
-    assert ratio_to_best_peer(records, "octavo model", "W1") == (2.0, "fast")
-    assert ratio_to_best_peer(records, "octavo model", "W2") == (4.0, "fast")
+    assert ratio_to_best_peer(records, "octavo model", "W1") == (2.0, "fast", True)
+    assert ratio_to_best_peer(records, "octavo model", "W2") == (4.0, "fast", True)
     assert ratio_to_best_peer(records, "octavo model", "W4") is None
 
 
@@ -47,7 +47,10 @@ def test_the_table_has_medians_ranges_marks_and_limits(records):
     assert "| octavo model | 200 (190 … 210), n = 3 | 5.00, n = 1 | 150, n = 1 | 500 | 1 |" in text
     assert "| fast | 100, n = 1 | 20.0, n = 1 | – |" in text  # the disturbed run is left out
     assert "40.0, n = 1 *not clean*" in text
-    assert "| **times the best peer** | **2.00** (fast) | **4.00** (fast) | **3.75** (slow) |" in text
+    assert (
+        "| **times the best peer** | **2.00** (fast) | **4.00** (fast) | **3.75** (slow) *not clean* |"
+        in text
+    )
     assert "others took at most 50%" in text.lower()
     assert "150 decoded tok/s × 100.0 MB of weights is 75% of it" in text
 
