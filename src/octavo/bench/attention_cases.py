@@ -7,6 +7,8 @@ from functools import partial
 import numpy as np
 
 from octavo.bench.kernel_case import KernelCase, KernelOptions, PreparedKernel, largest_error, make_native
+from octavo.bench.limits import run_seconds
+from octavo.bench.spread import Spread
 from octavo.kernels.interpreter import FloatArray, StepInput
 from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.program import Buffer, Program
@@ -38,9 +40,8 @@ class AttentionSize:
         """For the table."""
         new = "" if self.num_new_tokens == 1 else f"{self.num_new_tokens} new of "
         layers = "" if self.num_layers == 1 else f", {self.num_layers} layers"
-        order = "" if self.is_shuffled else ", in order"
         heads = f"{self.num_heads}/{self.num_kv_heads} heads × {self.head_dim}"
-        return f"{self.num_requests} × {new}{self.context:,}, {heads}{layers}{order}"
+        return f"{self.num_requests} × {new}{self.context:,}, {heads}{layers}"
 
     @property
     def num_tokens(self) -> int:
@@ -78,15 +79,6 @@ class AttentionSize:
 
 DECODE_SIZES = (
     AttentionSize(num_requests=32, context=2048, num_heads=9, num_kv_heads=3, head_dim=64, num_layers=4),
-    AttentionSize(
-        num_requests=32,
-        context=2048,
-        num_heads=9,
-        num_kv_heads=3,
-        head_dim=64,
-        num_layers=4,
-        is_shuffled=False,
-    ),
     AttentionSize(num_requests=1, context=8192, num_heads=9, num_kv_heads=3, head_dim=64, num_layers=30),
     AttentionSize(num_requests=8, context=2048, num_heads=32, num_kv_heads=8, head_dim=64, num_layers=4),
     AttentionSize(num_requests=8, context=2048, num_heads=32, num_kv_heads=8, head_dim=128, num_layers=4),
@@ -140,7 +132,8 @@ def _prepare(size: AttentionSize, options: KernelOptions) -> PreparedKernel:
     interpreter = make_native(
         program, options, num_tokens=size.num_tokens, kv_spec=size.kv_spec, num_blocks=size.num_blocks
     )
-    step = _fill(interpreter, size)
+    _fill(interpreter, size)
+    step = _step(size)
     interpreter.write(q, _queries(size))
     return PreparedKernel(
         run=lambda: interpreter.run(step),
@@ -166,15 +159,20 @@ def _queries(size: AttentionSize) -> FloatArray:
     return np.random.default_rng(1).normal(size=shape).astype(np.float32)
 
 
-def _fill(interpreter: NativeInterpreter | ReferenceInterpreter, size: AttentionSize) -> StepInput:
-    """Write K and V, the same few blocks over and over, and lay out the step that reads them."""
-    rng = np.random.default_rng(0)
+def _fill(interpreter: NativeInterpreter | ReferenceInterpreter, size: AttentionSize) -> None:
+    """Write K and V, the same few blocks over and over."""
     shape = (4, 2, BLOCK_SIZE, size.num_kv_heads, size.head_dim)
-    contents = rng.normal(size=shape).astype(size.kv_dtype)
+    contents = np.random.default_rng(0).normal(size=shape).astype(size.kv_dtype)
     for layer in range(size.num_layers):
         for block_id in range(size.num_blocks):
             interpreter.kv_store.write_block(layer, block_id, contents[(layer + block_id) % 4])
-    order = rng.permutation(size.num_blocks) if size.is_shuffled else np.arange(size.num_blocks)
+
+
+def _step(size: AttentionSize) -> StepInput:
+    """All requests, equally far, their blocks in the order that the size asks for."""
+    order = np.arange(size.num_blocks)
+    if size.is_shuffled:
+        order = np.random.default_rng(0).permutation(order)
     positions = np.arange(size.context - size.num_new_tokens, size.context, dtype=np.int32)
     return StepInput(
         token_ids=np.zeros(size.num_tokens, np.int32),
@@ -186,6 +184,25 @@ def _fill(interpreter: NativeInterpreter | ReferenceInterpreter, size: Attention
     )
 
 
+def shuffled_over_in_order(
+    options: KernelOptions, *, size: AttentionSize = DECODE_SIZES[0], num_pairs: int = 15
+) -> Spread:
+    """Time with blocks in random order over time with blocks in order: ratios of neighbouring runs."""
+    program, q, _ = _program(size)
+    interpreter = make_native(
+        program, options, num_tokens=size.num_tokens, kv_spec=size.kv_spec, num_blocks=size.num_blocks
+    )
+    _fill(interpreter, size)
+    interpreter.write(q, _queries(size))
+    steps = [_step(replace(size, is_shuffled=is_shuffled)) for is_shuffled in (True, False)]
+    ratios = []
+    for _ in range(num_pairs):
+        shuffled, in_order = (run_seconds(partial(interpreter.run, step)) for step in steps)
+        ratios.append(shuffled / in_order)
+    interpreter.close()
+    return Spread.of(ratios)
+
+
 def _error(size: AttentionSize, options: KernelOptions) -> float:
     program, q, out = _program(size)
     native = make_native(
@@ -194,9 +211,9 @@ def _error(size: AttentionSize, options: KernelOptions) -> float:
     reference = ReferenceInterpreter(program, size.kv_spec, size.num_blocks)
     results = []
     for interpreter in (native, reference):
-        step = _fill(interpreter, size)
+        _fill(interpreter, size)
         interpreter.write(q, _queries(size))
-        interpreter.run(step)
+        interpreter.run(_step(size))
         results.append(interpreter.read(out))
         interpreter.close()
     return largest_error(*results)

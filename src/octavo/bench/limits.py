@@ -77,7 +77,12 @@ def timed_runs(run: Callable[[], object], *, budget: float = PROBE_SECONDS, at_l
     deadline = time.perf_counter() + budget
     times: list[float] = []
     while len(times) < at_least or time.perf_counter() < deadline:
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
+        times.append(run_seconds(run))
     return times
+
+
+def run_seconds(run: Callable[[], object]) -> float:
+    """How long one run takes."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.bench.attention_cases import attention_cases
+from octavo.bench.attention_cases import attention_cases, shuffled_over_in_order
 from octavo.bench.kernel_case import KernelCase, KernelOptions
 from octavo.bench.kernels import COLUMNS, run_kernels
 from octavo.bench.limits import Limits, measure_limits
@@ -27,6 +27,9 @@ from octavo.kernels.weight import Quantization
 
 if TYPE_CHECKING:
     from octavo.cli.bench import Measuring, WorkloadChanges
+
+
+SHUFFLED_OVER_IN_ORDER = "time with shuffled blocks over blocks in order, paired"
 
 
 def report_kernels(
@@ -56,6 +59,9 @@ def report_kernels(
         for result in run_kernels(cases, options, limits, seconds=seconds):
             _say(f"{result.op}, {result.size}: {result.seconds.scaled(1e6).format()} µs")
             report.add(result.as_row())
+        if ops in ("all", "attention"):
+            ratio = shuffled_over_in_order(options)
+            report.add({"op": "attention decode", "size": SHUFFLED_OVER_IN_ORDER, "rate": ratio})
     report.others = meter.others
     _finish(report, json)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from octavo.bench.attention_cases import DECODE_SIZES, AttentionSize, attention_cases
+from octavo.bench.attention_cases import DECODE_SIZES, AttentionSize, attention_cases, shuffled_over_in_order
 from octavo.bench.kernel_case import KernelCase, KernelOptions, PreparedKernel, largest_error
 from octavo.bench.kernels import COLUMNS, run_kernels
 from octavo.bench.limits import Limits
@@ -62,6 +62,13 @@ def test_native_kernels_agree_with_the_reference_in_every_case():
     cases += [case for case in attention_cases() if "× 64" in case.size][:1]
     for case in cases:
         assert case.error(OPTIONS) <= case.tolerance, (case.op, case.size)
+
+
+def test_shuffled_and_ordered_blocks_are_timed_in_pairs():
+    size = AttentionSize(num_requests=2, context=40, num_heads=2, num_kv_heads=1, head_dim=16)
+    ratio = shuffled_over_in_order(OPTIONS, size=size, num_pairs=3)
+    assert ratio.num_runs == 3
+    assert ratio.low > 0
 
 
 def test_decoding_sizes_exceed_every_cache():
