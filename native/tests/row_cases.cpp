@@ -11,7 +11,7 @@ void run_rms_norm_case(Machine& machine, const std::string& name, int32_t width,
   Random random(static_cast<uint64_t>(width));
   const std::vector<float> weight = random.floats(width, 2.0f);
   std::vector<float> out(x.size());
-  const RmsNormOp op{out.data(), x.data(), weight.data(), width, 1e-5f};
+  const RmsNormOp op{out.data(), nullptr, x.data(), weight.data(), width, 1e-5f};
   const StepView view = rows_only(kRows);
   machine.several.run([&](Worker& worker) { machine.kernels.rms_norm(op, view, worker); });
   Digest digest;
@@ -22,7 +22,7 @@ void run_rms_norm_case(Machine& machine, const std::string& name, int32_t width,
 void run_activation_case(Machine& machine, const std::string& name, int32_t width, const std::vector<float>& x) {
   for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
     std::vector<float> out(x.size() / 2);
-    const GatedActivationOp op{out.data(), x.data(), width, activation};
+    const GatedActivationOp op{out.data(), nullptr, x.data(), width, activation};
     const StepView view = rows_only(kRows);
     machine.several.run([&](Worker& worker) { machine.kernels.gated_activation(op, view, worker); });
     Digest digest;

@@ -86,12 +86,14 @@ class NativeInterpreter:
 
         It does so at first. No bit depends on it: turning it off is for tests and measurements.
         """
-        self._library.get("octavo_program_share_passes", self._open_handle(), share)
+        with self._program.opened() as program:
+            self._library.get("octavo_program_share_passes", program.address, share)
 
     @property
     def num_shared_passes(self) -> int:
         """Runs of partitions of 256 tokens that several requests of the last step read together."""
-        return self._library.get("octavo_program_num_shared_passes", self._open_handle())
+        with self._program.opened() as program:
+            return self._library.get("octavo_program_num_shared_passes", program.address)
 
     def run(self, step: StepInput) -> FloatArray:
         """Run every op for the rows of ``step``.

@@ -173,12 +173,12 @@ class NativeLibrary:
             version = int(self._library.octavo_abi_version())
         except (OSError, AttributeError) as error:
             raise KernelUnavailableError(
-                f"the native library {path} does not load ({error}); rebuild it with `pip install -e .`"
+                f"the native library {path} does not load ({error}); rebuild it with `make setup`"
             ) from error
         if version != ABI_VERSION:
             raise KernelUnavailableError(
                 f"the native library {path} has interface version {version}, this package needs "
-                f"{ABI_VERSION}; rebuild it with `pip install -e .`"
+                f"{ABI_VERSION}; rebuild it with `make setup`"
             )
 
     def call(self, name: str, *arguments: object) -> None:
@@ -226,7 +226,7 @@ def load_library() -> NativeLibrary:
             return NativeLibrary(folder / LIBRARY_NAME)
     raise KernelUnavailableError(
         f"the native library {LIBRARY_NAME} is not in {', '.join(map(str, folders))}; build it with "
-        f"`pip install -e .`, or choose the reference kernels"
+        f"`make setup`, or choose the reference kernels"
     )
 
 

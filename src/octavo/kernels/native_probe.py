@@ -44,14 +44,15 @@ class NativeProbe:
 
     def _call(self, kind: _Kind, *, buffer: npt.NDArray[np.uint8] | None = None, repetitions: int = 0) -> int:
         operations = ctypes.c_int64()
-        self._library.call(
-            "octavo_probe",
-            self._pool.handle,
-            self._isa,
-            int(kind),
-            0 if buffer is None else address(buffer),
-            0 if buffer is None else buffer.nbytes,
-            repetitions,
-            ctypes.byref(operations),
-        )
+        with self._pool.opened() as pool:
+            self._library.call(
+                "octavo_probe",
+                pool.address,
+                self._isa,
+                int(kind),
+                0 if buffer is None else address(buffer),
+                0 if buffer is None else buffer.nbytes,
+                repetitions,
+                ctypes.byref(operations),
+            )
         return operations.value * repetitions * self._pool.num_threads

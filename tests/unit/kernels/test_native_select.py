@@ -81,11 +81,11 @@ def test_the_tightest_quota_on_the_way_up_counts(threads_on):
 def test_a_library_that_is_none_says_how_to_build_it(tmp_path: Path):
     path = tmp_path / LIBRARY_NAME
     path.write_bytes(b"not a library")
-    with pytest.raises(KernelUnavailableError, match=r"does not load.*pip install"):
+    with pytest.raises(KernelUnavailableError, match=r"does not load.*make setup"):
         NativeLibrary(path)
 
 
 def test_a_library_that_is_missing_says_where_it_was_sought(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("octavo.kernels.__path__", [str(tmp_path)])
-    with pytest.raises(KernelUnavailableError, match=rf"is not in {tmp_path}.*pip install"):
+    with pytest.raises(KernelUnavailableError, match=rf"is not in {tmp_path}.*make setup"):
         load_library.__wrapped__()
