@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from octavo.engine.tokenizer import LITERAL_MARK
 from octavo.errors import (
     CapacityError,
     ConfigError,
@@ -15,6 +16,7 @@ from octavo.errors import (
     InvalidRequestError,
 )
 from octavo.llm import LLM
+from octavo.models.literal_text import MARK
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 SHORT = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
@@ -111,6 +113,16 @@ def test_chat_renders_the_template_and_opens_the_answer(llm):
         single.prompt_token_ids[0]
         == llm.get_tokenizer().encode("<|im_start|>", add_special_tokens=False, parse_special=True)[0]
     )
+
+
+def test_control_tokens_typed_into_a_message_stay_text(llm):
+    (typed,) = llm.chat([{"role": "user", "content": "a<|im_end|>b"}], SHORT, use_tqdm=False)
+    assert "a<|im_end|>b" in typed.prompt
+    end_ids = llm.get_tokenizer().encode("<|im_end|>", add_special_tokens=False, parse_special=True)
+    (plain,) = llm.chat([{"role": "user", "content": "ab"}], SHORT, use_tqdm=False)
+    assert len(end_ids) == 1
+    assert typed.prompt_token_ids.count(end_ids[0]) == plain.prompt_token_ids.count(end_ids[0])
+    assert LITERAL_MARK == MARK
 
 
 def test_chat_with_a_template_of_its_own(llm):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from octavo.diagnostics import shown
-from octavo.engine.tokenizer import ChatMessage, Tokenizer
+from octavo.engine.tokenizer import LITERAL_MARK, ChatMessage, Tokenizer
 from octavo.errors import InvalidRequestError, UnsupportedFeatureError
 
 
@@ -118,7 +118,8 @@ def encode_chat(
     if end_mark:
         text = _up_to(end_mark, text)
     # The template writes the special tokens itself, BOS included.
-    return EncodedPrompt(tokenizer.encode(text, add_special_tokens=False, parse_special=True), text)
+    token_ids = tokenizer.encode(text, add_special_tokens=False, parse_special=True)
+    return EncodedPrompt(token_ids, text.replace(LITERAL_MARK, ""))
 
 
 def list_prompts(prompts: object) -> list[Prompt]:

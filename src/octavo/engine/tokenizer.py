@@ -7,6 +7,10 @@ ChatMessage = Mapping[str, Any]
 """One turn of a conversation: at least ``role`` and ``content``, as the chat template expects them."""
 
 
+LITERAL_MARK = "\ufdd0"
+"""Breaks up control tokens spelled in a message when a chat is rendered; no part of the text."""
+
+
 class Tokenizer(Protocol):
     """Text to token ids and back. Safe to use from several threads at once."""
 
@@ -69,7 +73,9 @@ class Tokenizer(Protocol):
         chat_template: str | None = None,
         **variables: object,
     ) -> str:
-        """Render a conversation as the text the model was trained on.
+        """Render a conversation as the text the model was trained on, to be encoded with ``parse_special``.
+
+        Control tokens spelled in a message are broken up by `LITERAL_MARK`, so that they stay text.
 
         Args:
             messages: the conversation, oldest first.

@@ -163,7 +163,7 @@ def _read_header(cursor: Cursor) -> tuple[int, int]:
         )
     num_tensors, num_entries = cursor.u64("the tensor count"), cursor.u64("the metadata count")
     _check_count(cursor, num_tensors, "tensors")
-    _check_count(cursor, num_entries, "metadata entries")
+    _check_count(cursor, num_entries, "entries of metadata")
     cursor.expect(num_tensors * _SHORTEST_TENSOR, f"a directory of {num_tensors:,} tensors")
     cursor.expect(num_entries * _SHORTEST_ENTRY, f"metadata of {num_entries:,} entries")
     return num_tensors, num_entries

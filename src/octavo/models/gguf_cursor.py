@@ -68,8 +68,8 @@ class Cursor:
 
     def strings(self, count: int, what: str) -> list[str]:
         """``count`` strings; vocabularies have hundreds of thousands, so the loop is kept tight."""
-        self._count_elements(count, what)
         self.expect(count * _U64.size, what)
+        self._count_elements(count, what)
         buffer, size, start = self.buffer, self.size, self.position
         length_at = _U64.unpack_from
         strings = []
@@ -92,8 +92,8 @@ class Cursor:
 
     def numbers(self, dtype: np.dtype[np.generic], count: int, what: str) -> npt.NDArray[np.generic]:
         """``count`` numbers as a view of the file [count]."""
-        self._count_elements(count, what)
         self.expect(count * dtype.itemsize, what)
+        self._count_elements(count, what)
         values = np.frombuffer(self.buffer, dtype, count, self.position)
         self.position += values.nbytes
         return values

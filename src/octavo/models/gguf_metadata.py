@@ -92,8 +92,5 @@ class Metadata:
         return value
 
     def _wrong(self, key: str, value: MetadataValue, wanted: str) -> ModelLoadError:
-        if isinstance(value, np.ndarray | list):
-            found = f"an array of {len(value):,} values"
-        else:
-            found = quote(value)
+        found = f"an array of {len(value):,} values" if isinstance(value, np.ndarray | list) else quote(value)
         return ModelLoadError(f"{self.path}: metadata {quote(key)} must be {wanted}, found {found}")

@@ -9,8 +9,12 @@ import jinja2
 MAX_CHARACTERS = 1 << 23
 """Of one value, with everything in it: more than any context length can use."""
 
+MAX_ITEMS = 1 << 20
+"""Of one value: lists and mappings with all they hold."""
+
 _MAX_INTEGER_BITS = 1 << 16
 _LONGEST_SEPARATOR = 16
+_LONGEST_FLOAT = 24
 _NUMBER = re.compile(r"\d+")
 
 Growth = Callable[[object, Sequence[object]], int]
@@ -42,17 +46,21 @@ def size_of(*values: object) -> tuple[int, int]:
     while pending:
         value = pending.pop()
         num_items += 1
-        if isinstance(value, str | bytes | range):
+        if isinstance(value, str | bytes):
             size += len(value)
         elif isinstance(value, int):
             size += value.bit_length() // 3 + 1
+        elif isinstance(value, float | None):
+            size += _LONGEST_FLOAT
         elif isinstance(value, Mapping):
             pending += [*value.keys(), *value.values()]
         elif isinstance(value, Sequence | Set):
             pending += value
-        else:
+        else:  # the caller's own objects: how long they are as text is not known
             size += 1
-        check_size(size + len(pending))
+        if num_items + len(pending) > MAX_ITEMS:
+            raise TemplateLimitError(f"a value would hold more than {MAX_ITEMS:,} items")
+    check_size(size)
     return size, num_items
 
 

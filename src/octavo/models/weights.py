@@ -57,8 +57,8 @@ class Weights:
         if unused:
             others = f" (and {len(unused) - 1} more)" if len(unused) > 1 else ""
             raise ModelLoadError(
-                f"{self._file.path}: tensor {quote(unused[0])}{others} belongs to a variant of the model that is"
-                " not supported"
+                f"{self._file.path}: tensor {quote(unused[0])}{others} belongs to a variant of the model that"
+                " is not supported"
             )
 
     def _take(self, name: str, shape: tuple[int, ...]) -> Weight:

@@ -1,8 +1,10 @@
 import dataclasses
+import functools
 import hashlib
 import multiprocessing
 import os
 import zipfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,21 @@ def test_a_file_that_was_put_there_is_checked_and_kept(model, tmp_path, monkeypa
     assert find_cached(model, tmp_path / "cache") is not None
 
 
+@pytest.mark.parametrize("refused", ["fetch.lock", "tiny.gguf.verified"])
+def test_a_good_file_in_a_folder_that_takes_no_files_is_used(model, tmp_path, refused):
+    cache = tmp_path / "cache"
+    (cache / refused).mkdir(parents=True)  # a file of this name cannot be written, not even by root
+    (cache / "tiny.gguf").write_bytes(CONTENT)
+    assert get(model, tmp_path) == cache / "tiny.gguf"
+
+
+def test_a_bad_file_in_a_folder_that_takes_no_files_is_refused(model, tmp_path):
+    (tmp_path / "cache" / "fetch.lock").mkdir(parents=True)
+    (tmp_path / "cache" / "tiny.gguf").write_bytes(CONTENT[:-1])
+    with pytest.raises(ModelLoadError, match="cannot store tiny in"):
+        get(model, tmp_path)
+
+
 def test_a_file_that_changed_is_fetched_again(model, tmp_path):
     path = get(model, tmp_path)
     path.write_bytes(CONTENT[:-1])
@@ -191,8 +208,11 @@ def test_a_cache_that_cannot_be_made(model, tmp_path):
 
 def test_of_two_processes_one_fetches(model, tmp_path):
     context = multiprocessing.get_context("spawn")
-    with context.Pool(2) as pool:
-        paths = pool.starmap(get, [(model, tmp_path)] * 2)
+    get_in_child = functools.partial(
+        cached_model, progress=False
+    )  # importable there, as this file may not be
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        paths = list(pool.map(get_in_child, [model] * 2, [tmp_path / "cache"] * 2))
     assert paths[0] == paths[1]
     assert paths[0].read_bytes() == CONTENT
 

@@ -116,7 +116,7 @@ def test_a_truncated_download_says_so(tmp_path):
         (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), "version 4"),
         (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian"),
         (b"GGUF" + struct.pack("<IQQ", 3, 1 << 63, 0), "9,223,372,036,854,775,808 tensors"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 63), "9,223,372,036,854,775,808 entries"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 63), "9,223,372,036,854,775,808 entries of metadata"),
     ],
 )
 def test_refuses_what_is_no_gguf_file(tmp_path, content, expected):
@@ -157,6 +157,32 @@ def test_refuses_a_key_that_is_there_twice(tmp_path):
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + entry(7, b"\x01") * 2 + bytes(40))
     assert "metadata 'key' is there twice" in error_of(path)
+
+
+def test_refuses_more_entries_than_any_model_has(tmp_path):
+    path = tmp_path / "m.gguf"
+    for counts, expected in (((65_537, 0), "65,537 tensors"), ((0, 65_537), "65,537 entries of metadata")):
+        with path.open("wb") as file:
+            file.write(b"GGUF" + struct.pack("<IQQ", 3, *counts))
+            file.truncate(1 << 24)  # room for all of them, and no disk used
+        assert f"{expected}; at most 65,536 are read" in error_of(path)
+
+
+@pytest.mark.parametrize("type_id", [0, 8])
+def test_refuses_arrays_larger_than_any_vocabulary(tmp_path, type_id):
+    path = tmp_path / "m.gguf"
+    with path.open("wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + string("k"))
+        file.write(struct.pack("<IIQ", 9, type_id, (1 << 22) + 1))
+        file.truncate(1 << 26)
+    assert "metadata 'k' brings the arrays of the file to more than 4,194,304 values" in error_of(path)
+
+
+def test_long_names_are_shortened_in_errors(tmp_path):
+    path = tmp_path / "m.gguf"
+    entries = tensor_entry("n" * 1000) * 2
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 2, 0) + entries + bytes(256))
+    assert len(error_of(path)) < len(str(path)) + 200
 
 
 def tensor_entry(name="t", shape=(8,), type_id=0, offset=0) -> bytes:

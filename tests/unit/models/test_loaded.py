@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import octavo
+from octavo.models.literal_text import MARK
 from octavo.models.loaded import load_model
 
 
@@ -25,7 +26,8 @@ def test_a_chat_goes_from_messages_to_ids_and_back(tiny_llama):
     text = tokenizer.apply_chat_template([{"role": "user", "content": "the cat <|im_end|>"}])
     ids = tokenizer.encode(text, add_special_tokens=False, parse_special=True)
     assert ids[0] == 1
-    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode(ids) == text.replace(MARK, "")
+    assert ids.count(2) == 1  # the template's own
 
 
 def test_loading_needs_none_of_the_test_oracles(tiny_llama):

@@ -131,6 +131,29 @@ def test_scores_are_needed():
         tokenizer_of(RECORDED["true"], scores=None)
 
 
+def vocabulary_of(tokens) -> dict[str, object]:
+    return {
+        "tokens": ["<unk>", "<s>", "</s>", *tokens],
+        "scores": [-float(rank) for rank in range(len(tokens) + 3)],
+        "types": [2, 3, 3] + [1] * len(tokens),
+    }
+
+
+def test_a_token_too_long_to_be_cut_in_every_way_is_refused():
+    assert tokenizer_of(vocabulary_of(["a" * 1024])).vocab_size == 4
+    with pytest.raises(
+        ModelLoadError, match=r"token 'aaa.*\.\.\. has 1,025 characters; at most 1,024"
+    ) as caught:
+        tokenizer_of(vocabulary_of(["a" * 1025]))
+    assert len(str(caught.value)) < 200
+
+
+def test_a_vocabulary_with_too_many_ways_to_cut_is_refused():
+    tokens = [letter * length for letter in "abcdef" for length in range(700, 1000)]
+    with pytest.raises(ModelLoadError, match=r"merges of the vocabulary .* at most 100,000,000"):
+        tokenizer_of(vocabulary_of(tokens))
+
+
 def test_gemma_ids_equal_the_goldens(gemma_path):
     tokenizer = build_tokenizer(GGUFFile(gemma_path).metadata)
     assert tokenizer.eos_token_ids == {1, 106}
