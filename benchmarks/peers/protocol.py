@@ -9,14 +9,18 @@ ends it.
 Engines print what they like: file descriptor 1 is moved away from under them, so that only answers are read.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
 Times = dict[str, Any]
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Recorder:
@@ -43,7 +47,11 @@ class Recorder:
 
 
 def take_stdout() -> TextIO:
-    """A stream to the real stdout; whatever the engine prints there goes to stderr from now on."""
+    """A stream to the real stdout; whatever the engine prints there goes to stderr from now on.
+
+    From now on, too, this process ends with the driver: stopped as it mostly is, it would not notice.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.stdout = sys.stderr

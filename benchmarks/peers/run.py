@@ -16,6 +16,7 @@ import argparse
 import datetime
 import json
 import os
+import signal
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -188,6 +189,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # engines are closed on the way
     plan = Plan(
         [find_workload(name) for name in arguments.work.split(",")],
         arguments.reps,

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -62,6 +63,42 @@ def test_an_engine_answers_and_is_stopped_in_between(engine, tmp_path):
         row = figures(answer, small)
         assert row["tokens_per_second"] > 0
     assert "an engine chats on stdout" in (tmp_path / "log").read_text()
+
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = [{peers!r}]
+import engine_process
+engine_process.FOLDER = Path({folder!r})
+command = engine_process.EngineCommand(sys.executable, "nothing", ())
+engine = engine_process.EngineProcess(command, threads=1, log=Path({folder!r}) / "log")
+print(engine.process_id, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_stopped_engine_ends_with_a_driver_that_is_killed(tmp_path, peers_on_the_path):
+    (tmp_path / "adapter_nothing.py").write_text(ADAPTER.format(peers=str(peers_on_the_path)))
+    script = DRIVER.format(peers=str(peers_on_the_path), folder=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as driver:
+        process_id = int(driver.stdout.readline())
+        assert is_stopped(process_id)
+        driver.kill()
+    assert has_ended(process_id)
+
+
+def has_ended(process_id: int) -> bool:
+    """Whether it ends within a while; one that nobody has waited for yet has ended, too."""
+    for _ in range(1000):
+        try:
+            state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def test_resident_memory_is_counted(engine):
