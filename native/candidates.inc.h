@@ -1,11 +1,12 @@
 // Which tokens may be sampled: top-k and top-p without sorting the vocabulary.
 //
 // A candidate has a weight in (0, 1]; 0 means that the token is none. The order of candidates is by weight
-// descending, ties by ascending id. The cuts need only the head of that order, so candidates above a
-// threshold are collected and sorted, and the threshold is lowered until they are enough.
+// descending, ties by ascending id. In a peaked distribution the cuts need only the head of that order: candidates
+// above a threshold are collected and sorted. In a flat one a histogram says between which weights the cut lies, and
+// only the candidates there are sorted.
 #pragma once
 
-#include "simd_math.h"
+#include "weight_histogram.inc.h"
 
 namespace octavo::OCTAVO_ISA {
 namespace {
@@ -21,6 +22,7 @@ struct CandidateList {
   Candidate* entries;  // room for one more than there are weights
   Candidate* spare;    // the same
   int32_t count;
+  uint64_t* counters;  // [kNumCounters]
 };
 
 // Stable, by one of the two fields: 256 counters for each of its four bytes.
@@ -41,18 +43,45 @@ void sort_candidates(CandidateList& list) {
   }
 }
 
-// Fills the list, ascending by id, with the tokens whose weight is at least `threshold`. `count` is a multiple of 64.
-inline void collect_candidates(const float* weights, int32_t count, float threshold, CandidateList& list) {
-  list.count = 0;
+// Weights from `least` to `most`.
+struct WeightRange {
+  float least, most;
+};
+
+// Calls visit(begin) for the blocks of 64 with a weight of at least `least`. `count` is a multiple of 64.
+template <class Visit>
+OCTAVO_INLINE void for_heavy_blocks(const float* weights, int32_t count, float least, Visit visit) {
   for (int32_t begin = 0; begin < count; begin += 64) {
     const f32x16 lower = max(load16(weights + begin), load16(weights + begin + 16));
     const f32x16 upper = max(load16(weights + begin + 32), load16(weights + begin + 48));
-    if (!(reduce_max(max(lower, upper)) >= threshold)) continue;
+    if (reduce_max(max(lower, upper)) >= least && !visit(begin)) return;
+  }
+}
+
+// Fills the list, ascending by id, with the tokens of a range; gives up with more than `room`.
+inline void collect_candidates(const float* weights, int32_t count, WeightRange range, int32_t room, CandidateList& list) {
+  list.count = 0;
+  for_heavy_blocks(weights, count, range.least, [&](int32_t begin) {
     for (int32_t i = begin; i < begin + 64; ++i) {  // written always and kept sometimes: no branch to mispredict
       list.entries[list.count] = {~__builtin_bit_cast(uint32_t, weights[i]), i};
-      list.count += weights[i] >= threshold;
+      list.count += static_cast<int32_t>(weights[i] >= range.least) & static_cast<int32_t>(weights[i] <= range.most);
     }
-  }
+    return list.count <= room;
+  });
+}
+
+// The same with the tokens that come before `last` in the order of candidates, and itself.
+inline void collect_through(const float* weights, int32_t count, Candidate last, CandidateList& list) {
+  list.count = 0;
+  for_heavy_blocks(weights, count, last.weight(), [&](int32_t begin) {
+    for (int32_t i = begin; i < begin + 64; ++i) {
+      const uint32_t order = ~__builtin_bit_cast(uint32_t, weights[i]);
+      list.entries[list.count] = {order, i};
+      list.count += static_cast<int32_t>(order < last.order) |
+                    (static_cast<int32_t>(order == last.order) & static_cast<int32_t>(i <= last.id));
+    }
+    return true;
+  });
 }
 
 // In ascending order of ids.
@@ -68,9 +97,9 @@ inline double sum_weights(const float* weights, int32_t count) {
   return total;
 }
 
-// Length of the shortest prefix, one at least, that weighs `wanted`; count + 1 if all are not enough.
-inline int32_t prefix_that_weighs(const CandidateList& list, double wanted) {
-  double running = 0.0;
+// Length of the shortest prefix, one at least, that together with `running` weighs `wanted`; count + 1 if all are
+// not enough.
+inline int32_t prefix_that_weighs(const CandidateList& list, double running, double wanted) {
   for (int32_t i = 0; i < list.count; ++i) {
     running += static_cast<double>(list.entries[i].weight());
     if (running >= wanted) return i + 1;
@@ -96,22 +125,59 @@ inline bool cut_candidates(const Cuts& cuts, double total, bool complete, Candid
     total = sum_weights(list);
     sort_candidates<false>(list);
   }
-  const int32_t kept = prefix_that_weighs(list, static_cast<double>(cuts.top_p) * total);
+  const int32_t kept = prefix_that_weighs(list, 0.0, static_cast<double>(cuts.top_p) * total);
   if (kept > list.count) return complete || cuts.top_k > 0;  // rounding only: all of them are kept
   list.count = kept;
   return true;
 }
 
-// The candidates that top-k and then top-p leave, ascending by id.
-inline void select_candidates(const float* weights, int32_t count, const Cuts& cuts, CandidateList& list) {
-  constexpr float kThresholds[] = {0x1p-7f, 0x1p-14f, 0x1p-28f, __FLT_DENORM_MIN__};
-  const double total = cuts.top_k > 0 ? 0.0 : sum_weights(weights, count);
-  for (const float threshold : kThresholds) {
-    collect_candidates(weights, count, threshold, list);
-    sort_candidates<false>(list);
-    if (cut_candidates(cuts, total, threshold == __FLT_DENORM_MIN__, list)) break;
-  }
+// The weights of one row and the sum that top-p needs.
+struct WeightRow {
+  const float* weights;
+  int32_t count;  // a multiple of 64
+  double total;   // 0 with top-k, which makes its own
+};
+
+// Sorts every candidate that weighs at least `least`; false if those are not enough, or more than `room`.
+inline bool select_sorted(const WeightRow& row, const Cuts& cuts, float least, int32_t room, CandidateList& list) {
+  collect_candidates(row.weights, row.count, {least, 1.0f}, room, list);
+  if (list.count == 0 || list.count > room) return false;
+  sort_candidates<false>(list);
+  if (!cut_candidates(cuts, row.total, least == __FLT_DENORM_MIN__, list)) return false;
   sort_candidates<true>(list);
+  return true;
+}
+
+// Sorts only the candidates of the bucket where the cut lies. False if it is not there, or if top-p's running sum,
+// which follows the order of candidates, might differ in its last bits from the sum of those before the bucket.
+inline bool select_in_bucket(const WeightRow& row, const Cuts& cuts, const BucketPlace& place, CandidateList& list) {
+  const bool by_count = cuts.top_k > 0;
+  if (!by_count && !place.is_exact()) return false;
+  collect_candidates(row.weights, row.count, {smallest_of_bucket(place.bucket), largest_of_bucket(place.bucket)},
+                     row.count, list);
+  if (list.count == 0) return false;
+  sort_candidates<false>(list);
+  const double wanted = static_cast<double>(cuts.top_p) * row.total;
+  if (!by_count && place.count_before > 0 && place.weight_before >= wanted) return false;
+  const int32_t kept = by_count ? cuts.top_k - place.count_before : prefix_that_weighs(list, place.weight_before, wanted);
+  if (kept > list.count) return false;
+  collect_through(row.weights, row.count, list.entries[kept - 1], list);
+  return true;
+}
+
+// The candidates that top-k and then top-p leave, ascending by id. There is at least one.
+inline void select_candidates(const float* weights, int32_t count, const Cuts& cuts, CandidateList& list) {
+  constexpr float kPeakedLeast = 0x1p-7f;
+  constexpr int32_t kPeakedRoom = 1024;
+  const WeightRow row = {weights, count, cuts.top_k > 0 ? 0.0 : sum_weights(weights, count)};
+  if (select_sorted(row, cuts, kPeakedLeast, kPeakedRoom, list)) return;
+  const WeightHistogram histogram(weights, count, list.counters);
+  const BucketPlace place = cuts.top_k > 0 ? histogram.place_of_count(cuts.top_k)
+                                           : histogram.place_of_weight(static_cast<double>(cuts.top_p) * row.total);
+  const bool one_cut = cuts.top_k == 0 || cuts.top_p >= 1.0f;
+  if (one_cut && select_in_bucket(row, cuts, place, list)) return;
+  if (select_sorted(row, cuts, smallest_of_bucket(place.bucket), count, list)) return;
+  select_sorted(row, cuts, __FLT_DENORM_MIN__, count, list);
 }
 
 }  // namespace

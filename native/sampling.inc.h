@@ -39,13 +39,15 @@ struct SamplingScratch {
     list.spare = list.entries + padded + 1;
     list.count = 0;
     block_sums = reinterpret_cast<double*>(list.spare + padded + 1);
+    list.counters = reinterpret_cast<uint64_t*>(block_sums + num_draw_blocks(vocab_size));
   }
 };
 
 [[maybe_unused]] size_t sample_scratch_bytes(int32_t vocab_size) {
   const size_t padded = static_cast<size_t>(padded_vocab_size(vocab_size));
   const size_t bytes = padded * sizeof(float) + 2 * (padded + 1) * sizeof(Candidate) +
-                       static_cast<size_t>(num_draw_blocks(vocab_size)) * sizeof(double);
+                       static_cast<size_t>(num_draw_blocks(vocab_size)) * sizeof(double) +
+                       kNumCounters * sizeof(uint64_t);
   return (bytes + 63) / 64 * 64;
 }
 

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.native_sampler import NativeSampler
+from octavo.kernels.philox import uniform
 from octavo.kernels.program import Program
+from octavo.kernels.reference_exp import exp_float32
 from octavo.kernels.reference_sampling import ReferenceSampler
 from octavo.kernels.sampling import SamplingInput, SamplingOutput
 from octavo.kernels.select import available_isas
@@ -101,6 +103,49 @@ def test_a_large_vocabulary(sampler, spread):
     rng = np.random.default_rng(0)
     logits = (spread * rng.normal(0, 1, (12, 20_000))).astype(np.float32)
     check_sampler(sampler, logits, random_sampling_input(rng, 12, 20_000, num_top_logprobs=20))
+
+
+def candidates_by_sorting(weights: np.ndarray, *, top_k: int, top_p: float) -> np.ndarray:
+    """Ids that the cuts leave, ascending; every sum is float64, one candidate after the other."""
+    order = np.argsort(-weights, kind="stable")
+    order = order[weights[order] > 0]
+    if top_k:
+        order = order[:top_k]
+    if top_p < 1:
+        total = np.cumsum(weights[np.sort(order)], dtype=np.float64)[-1]
+        running = np.cumsum(weights[order], dtype=np.float64)
+        order = order[: np.searchsorted(running, np.float64(np.float32(top_p)) * total) + 1]
+    return np.sort(order)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("spread", [0.0, 0.01, 1.0, 3.0, 12.0])
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        {"top_p": 0.3},
+        {"top_p": 0.9},
+        {"top_p": 0.9999},
+        {"top_p": 1 - 2**-24},
+        {"top_k": 2000},
+        {"top_k": 4000, "top_p": 0.9},
+        {"top_k": 1500, "top_p": 0.999},
+    ],
+)
+def test_the_cuts_are_those_of_a_whole_sort(samplers, isa, spread, cuts):
+    """The total of what is kept decides which token u draws: a candidate more or less shows in some row."""
+    rng = np.random.default_rng(int(100 * spread))
+    vocab_size, num_rows = 6000, 24
+    row = (spread * rng.normal(0, 1, vocab_size)).astype(np.float32)
+    row[rng.integers(0, vocab_size, 300)] = row[:300]  # ties
+    weights = exp_float32(row - row.max())
+    kept = candidates_by_sorting(weights, top_k=cuts.get("top_k", 0), top_p=cuts.get("top_p", 1.0))
+    running = np.cumsum(weights[kept], dtype=np.float64)
+    params = sampling_input(num_rows, vocab_size, temperature=1.0, seeds=np.arange(num_rows), **cuts)
+    got = samplers[isa, 2].sample(np.tile(row, (num_rows, 1)), params).token_ids
+    for token, seed, position in zip(got, params.seeds, params.positions, strict=True):
+        wanted = uniform(int(seed), int(position), 0) * running[-1]
+        assert token == kept[np.searchsorted(running, wanted, side="right")]
 
 
 @settings(deadline=None, max_examples=40)
