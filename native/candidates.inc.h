@@ -48,40 +48,29 @@ struct WeightRange {
   float least, most;
 };
 
-// Calls visit(begin) for the blocks of 64 with a weight of at least `least`. `count` is a multiple of 64.
-template <class Visit>
-OCTAVO_INLINE void for_heavy_blocks(const float* weights, int32_t count, float least, Visit visit) {
-  for (int32_t begin = 0; begin < count; begin += 64) {
-    const f32x16 lower = max(load16(weights + begin), load16(weights + begin + 16));
-    const f32x16 upper = max(load16(weights + begin + 32), load16(weights + begin + 48));
-    if (reduce_max(max(lower, upper)) >= least && !visit(begin)) return;
-  }
-}
-
-// Fills the list, ascending by id, with the tokens of a range; gives up with more than `room`.
+// Fills the list, ascending by id, with the tokens of a range; gives up with more than `room`. `count` is a multiple
+// of 64.
 inline void collect_candidates(const float* weights, int32_t count, WeightRange range, int32_t room, CandidateList& list) {
   list.count = 0;
-  for_heavy_blocks(weights, count, range.least, [&](int32_t begin) {
+  for (int32_t begin = 0; begin < count && list.count <= room; begin += 64) {
+    const f32x16 lower = max(load16(weights + begin), load16(weights + begin + 16));
+    const f32x16 upper = max(load16(weights + begin + 32), load16(weights + begin + 48));
+    if (!(reduce_max(max(lower, upper)) >= range.least)) continue;
     for (int32_t i = begin; i < begin + 64; ++i) {  // written always and kept sometimes: no branch to mispredict
       list.entries[list.count] = {~__builtin_bit_cast(uint32_t, weights[i]), i};
       list.count += static_cast<int32_t>(weights[i] >= range.least) & static_cast<int32_t>(weights[i] <= range.most);
     }
-    return list.count <= room;
-  });
+  }
 }
 
-// The same with the tokens that come before `last` in the order of candidates, and itself.
-inline void collect_through(const float* weights, int32_t count, Candidate last, CandidateList& list) {
-  list.count = 0;
-  for_heavy_blocks(weights, count, last.weight(), [&](int32_t begin) {
-    for (int32_t i = begin; i < begin + 64; ++i) {
-      const uint32_t order = ~__builtin_bit_cast(uint32_t, weights[i]);
-      list.entries[list.count] = {order, i};
-      list.count += static_cast<int32_t>(order < last.order) |
-                    (static_cast<int32_t>(order == last.order) & static_cast<int32_t>(i <= last.id));
-    }
-    return true;
-  });
+// Sets the weights of all tokens behind `last` in the order of candidates to 0. `count` is a multiple of 16.
+inline void keep_through(float* weights, int32_t count, Candidate last) {
+  const f32x16 least = splat16(last.weight()), last_id = splat16(static_cast<float>(last.id)), none = splat16(0.0f);
+  for (int32_t i = 0; i < count; i += kLanes) {
+    const f32x16 values = load16(weights + i);
+    const f32x16 ties = select(greater(iota16(i), last_id), none, select(equal(values, least), values, none));
+    store16(weights + i, select(greater(values, least), values, ties));
+  }
 }
 
 // In ascending order of ids.
@@ -133,7 +122,7 @@ inline bool cut_candidates(const Cuts& cuts, double total, bool complete, Candid
 
 // The weights of one row and the sum that top-p needs.
 struct WeightRow {
-  const float* weights;
+  float* weights;
   int32_t count;  // a multiple of 64
   double total;   // 0 with top-k, which makes its own
 };
@@ -161,23 +150,27 @@ inline bool select_in_bucket(const WeightRow& row, const Cuts& cuts, const Bucke
   if (!by_count && place.count_before > 0 && place.weight_before >= wanted) return false;
   const int32_t kept = by_count ? cuts.top_k - place.count_before : prefix_that_weighs(list, place.weight_before, wanted);
   if (kept > list.count) return false;
-  collect_through(row.weights, row.count, list.entries[kept - 1], list);
+  keep_through(row.weights, row.count, list.entries[kept - 1]);
   return true;
 }
 
-// The candidates that top-k and then top-p leave, ascending by id. There is at least one.
-inline void select_candidates(const float* weights, int32_t count, const Cuts& cuts, CandidateList& list) {
-  constexpr float kPeakedLeast = 0x1p-7f;
-  constexpr int32_t kPeakedRoom = 1024;
+// What top-k and then top-p leave, at least one candidate. True: the list holds it, ascending by id. False: the weights
+// of all others are now 0.
+inline bool select_candidates(float* weights, int32_t count, const Cuts& cuts, CandidateList& list) {
+  constexpr float kPeaked[] = {0x1p-7f, 0x1p-14f};
+  constexpr int32_t kPeakedRoom = 4096;
   const WeightRow row = {weights, count, cuts.top_k > 0 ? 0.0 : sum_weights(weights, count)};
-  if (select_sorted(row, cuts, kPeakedLeast, kPeakedRoom, list)) return;
+  for (const float least : kPeaked) {
+    if (select_sorted(row, cuts, least, kPeakedRoom, list)) return true;
+    if (list.count > kPeakedRoom) break;
+  }
   const WeightHistogram histogram(weights, count, list.counters);
   const BucketPlace place = cuts.top_k > 0 ? histogram.place_of_count(cuts.top_k)
                                            : histogram.place_of_weight(static_cast<double>(cuts.top_p) * row.total);
   const bool one_cut = cuts.top_k == 0 || cuts.top_p >= 1.0f;
-  if (one_cut && select_in_bucket(row, cuts, place, list)) return;
-  if (select_sorted(row, cuts, smallest_of_bucket(place.bucket), count, list)) return;
-  select_sorted(row, cuts, __FLT_DENORM_MIN__, count, list);
+  if (one_cut && select_in_bucket(row, cuts, place, list)) return false;
+  return select_sorted(row, cuts, smallest_of_bucket(place.bucket), count, list) ||
+         select_sorted(row, cuts, __FLT_DENORM_MIN__, count, list);
 }
 
 }  // namespace

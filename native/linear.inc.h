@@ -158,7 +158,7 @@ class Prefetch {
   }
 
  private:
-  static constexpr int kGroupsAhead = 24;  // of all panels together; 16 and 32 are slower
+  static constexpr int kGroupsAhead = 24;  // of all panels together; docs/benchmarks/kernel-log.md has others
 
   int64_t num_groups_;  // of a panel
   int64_t groups_;      // ahead

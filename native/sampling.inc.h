@@ -182,8 +182,10 @@ inline int32_t choose_token(const SampleRow& row, const RowScan& raw, SamplingSc
   const double u = sampling_uniform(op.seeds[row.row], static_cast<uint32_t>(op.positions[row.row]),
                                     static_cast<uint32_t>(op.choice_indices[row.row]));
   if (!row.cuts().any()) return draw_from_all(scratch.values, op.vocab_size, u, scratch.block_sums);
-  select_candidates(scratch.values, padded_vocab_size(op.vocab_size), row.cuts(), scratch.list);
-  return draw_from_list(scratch.list, u);
+  if (select_candidates(scratch.values, padded_vocab_size(op.vocab_size), row.cuts(), scratch.list)) {
+    return draw_from_list(scratch.list, u);
+  }
+  return draw_from_all(scratch.values, op.vocab_size, u, scratch.block_sums);
 }
 
 inline void sample_row(const SampleRow& row, const SamplingScratch& scratch) {
