@@ -1,6 +1,7 @@
 """Fixtures shared by all tests: tiny random models, and the default model if this machine has it."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,11 @@ from octavo.models.default_model import DEFAULT_MODEL, cache_folder, find_cached
 sys.path.append(str(Path(__file__).parent / "fixtures"))  # modules that only tests use
 
 from tiny_models import make_tiny_llama
+
+
+def pytest_sessionstart() -> None:
+    """Take Ctrl-C as Python does, even if the tests were started with it ignored (``make test &``)."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,11 @@ CAUSES = (
     ),
     (("ensurepip",), NO_VENV),
     (("CMAKE_CXX_COMPILER",), "no usable C++ compiler; install g++ or clang++" + NAME_ONE),
+    (
+        ("(from versions: none)",),
+        "pip's package index offers no version of a pinned package; check pip's settings (PIP_NO_INDEX, "
+        "PIP_INDEX_URL, pip.conf), or the package has no build for this Python and platform",
+    ),
     (("No matching distribution found",), "a pinned package has no build for this Python and platform"),
 )
 

@@ -15,7 +15,7 @@ Made from `--help` by `make docs`. Flags are the fields of the dataclasses in `s
 `src/octavo/sampling_params.py`.
 
 Model output goes to stdout, everything about it to stderr. Exit codes: 0; 1 for an error; 2 for a wrong
-command line or configuration; 130 after Ctrl-C; 141 when the reader of a pipe went away.
+command line, configuration or prompt; 130 after Ctrl-C; 141 when the reader of a pipe went away.
 """
 
 

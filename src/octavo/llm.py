@@ -122,6 +122,7 @@ class LLM:
 
         Args:
             messages: one conversation, a list of ``{"role": …, "content": …}``, or a list of conversations.
+                A content is text, or a list of parts ``{"type": "text", "text": …}``.
             sampling_params: for all conversations, or one each; `SamplingParams()` if omitted.
             use_tqdm: show a progress bar on standard error.
             chat_template: jinja2 text to use instead of the model's own template.
@@ -153,6 +154,10 @@ class LLM:
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
         return self._engine.tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """The parameters of calls that give none. `SamplingParams.clone` makes others of them."""
+        return SamplingParams()
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes.
@@ -193,7 +198,7 @@ class LLM:
         use_tqdm: bool,
         priority: Sequence[int] | None,
     ) -> list[RequestOutput]:
-        chosen = SamplingParams() if sampling_params is None else sampling_params
+        chosen = self.get_default_sampling_params() if sampling_params is None else sampling_params
         params = [_final_only(each) for each in _one_each("sampling_params", chosen, len(prompts))]
         priorities = _one_each("priority", 0 if priority is None else priority, len(prompts))
         requests = [

@@ -3,9 +3,9 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 from octavo.diagnostics import shown
 from octavo.errors import InvalidRequestError
@@ -37,7 +37,8 @@ class RequestOutputKind(Enum):
 class SamplingParams:
     """Parameters of one request, under the names vLLM and the OpenAI API use.
 
-    ``None`` for ``stop``, ``stop_token_ids`` or ``logit_bias`` is the same as an empty one.
+    ``None`` for ``stop``, ``stop_token_ids`` or ``logit_bias`` is the same as an empty one. They never change
+    once made: ``params.clone(max_tokens=32)`` makes others.
 
     Raises:
         InvalidRequestError: a value is out of range; ``param`` names the field.
@@ -119,6 +120,16 @@ class SamplingParams:
         object.__setattr__(self, "stop", _checked_stop(self.stop))
         object.__setattr__(self, "stop_token_ids", _checked_token_ids("stop_token_ids", self.stop_token_ids))
         object.__setattr__(self, "logit_bias", _checked_biases(self.logit_bias))
+
+    def clone(self, **changes: object) -> Self:
+        """A copy, with other values for the fields that are named.
+
+        Raises:
+            InvalidRequestError: a value is out of range.
+            TypeError: there is no such field.
+        """
+        named: dict[str, Any] = changes
+        return replace(self, **named)
 
     @property
     def is_greedy(self) -> bool:

@@ -28,22 +28,24 @@ FOREIGN_OPTIONS: Mapping[str, ForeignOption] = {
     "kv_cache_dtype": ForeignOption("the option is kv_dtype", harmless=("auto",)),
     "kv_cache_memory_bytes": ForeignOption("the option is kv_cache_memory, as in '4GiB'", harmless=(None,)),
     "num_gpu_blocks_override": ForeignOption("the option is num_blocks", harmless=(None,)),
-    "swap_space": ForeignOption("a preempted request is computed anew, nothing is swapped", harmless=(0,)),
+    "swap_space": ForeignOption("a preempted request is computed anew, nothing is swapped", harmless=(0, 4)),
     "cpu_offload_gb": ForeignOption("the model is computed on the CPU", harmless=(0,)),
     "tensor_parallel_size": _ONE_PROCESS,
     "pipeline_parallel_size": _ONE_PROCESS,
     "data_parallel_size": _ONE_PROCESS,
     "tokenizer": ForeignOption("the tokenizer is the one in the model file", harmless=(None,)),
-    "trust_remote_code": ForeignOption("no code is ever loaded with a model", harmless=(False,)),
+    "trust_remote_code": ForeignOption("no code is ever loaded with a model", harmless=(True, False)),
+    "tokenizer_mode": ForeignOption("the tokenizer is the one in the model file", harmless=("auto",)),
+    "disable_log_stats": ForeignOption("no statistics are logged", harmless=(True, False)),
     "enforce_eager": ForeignOption(
         "nothing is captured or compiled at run time, so there is nothing to turn off", harmless=(True, False)
     ),
-    "seed": ForeignOption("a seed belongs to a request: SamplingParams(seed=…)", harmless=(None,)),
 }
 _IGNORED_OPTIONS = {
     "gpu_memory_utilization": "no GPU is used; kv_cache_memory or kv_cache_memory_share size the KV cache",
+    "seed": "a seed belongs to a request: SamplingParams(seed=…)",
 }
-"""Options of vLLM that nearly every script sets for its GPU: explained, and otherwise left alone."""
+"""Options of vLLM that nearly every script sets: explained, unless they are ``None``, and left alone."""
 
 
 def without_harmless(options: Mapping[str, object]) -> dict[str, object]:
@@ -52,7 +54,8 @@ def without_harmless(options: Mapping[str, object]) -> dict[str, object]:
     for name, value in options.items():
         foreign = FOREIGN_OPTIONS.get(name)
         if name in _IGNORED_OPTIONS:
-            logger.warning("the option %s is ignored: %s", name, _IGNORED_OPTIONS[name])
+            if value is not None:
+                logger.warning("the option %s is ignored: %s", name, _IGNORED_OPTIONS[name])
         elif foreign is None or value not in foreign.harmless:
             kept[name] = value
     return kept

@@ -55,6 +55,12 @@ def test_a_full_disk_is_told_with_the_numbers(bootstrap, tmp_path):
             "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE",
             "does not match its hash",
         ),
+        (
+            "ERROR: Could not find a version that satisfies x==1 (from versions: none)\n"
+            "ERROR: No matching distribution found for x==1",
+            "check pip's settings",
+        ),
+        ("ERROR: No matching distribution found for x==1", "has no build for this Python"),
         ("The virtual environment was not created: ensurepip is not available", "apt install python3-venv"),
         ("CMake Error: CMAKE_CXX_COMPILER not set", "no usable C\\+\\+ compiler"),
         ("x\nnative/step.cpp:3:1: error: expected ';'\n", "native/step.cpp:3:1: error: expected ';'"),

@@ -49,7 +49,6 @@ def test_option_names_are_unique():
         ("dtype", r"there is no option dtype: weights keep .* leave it out"),
         ("tensor_parallel_size", r"num_threads sets its threads; leave it out"),
         ("enforce_eager", r"nothing is captured or compiled"),
-        ("seed", r"a seed belongs to a request"),
         ("num_gpu_blocks_override", r"the option is num_blocks"),
     ],
 )
@@ -69,7 +68,12 @@ def test_an_unknown_option_is_refused_with_the_way_out(name, message):
         ("enforce_eager", True),
         ("enforce_eager", False),
         ("trust_remote_code", False),
+        ("trust_remote_code", True),
+        ("disable_log_stats", True),
+        ("tokenizer", None),
+        ("tokenizer_mode", "auto"),
         ("swap_space", 0),
+        ("swap_space", 4),
         ("seed", None),
     ],
 )
@@ -79,7 +83,7 @@ def test_an_option_of_vllm_that_changes_nothing_is_accepted(name, value, caplog)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("dtype", "bfloat16"), ("trust_remote_code", True), ("swap_space", 4)]
+    ("name", "value"), [("dtype", "bfloat16"), ("tokenizer", "other"), ("cpu_offload_gb", 4)]
 )
 def test_one_that_would_change_something_is_not(name, value):
     with pytest.raises(ConfigError, match=f"there is no option {name}: .*; leave it out"):
@@ -90,6 +94,12 @@ def test_a_share_of_gpu_memory_is_ignored_and_explained(caplog):
     assert EngineConfig.from_options({"gpu_memory_utilization": 0.9}) == EngineConfig()
     (record,) = caplog.records
     assert "kv_cache_memory or kv_cache_memory_share" in record.getMessage()
+
+
+def test_a_seed_for_the_whole_engine_is_ignored_and_explained(caplog):
+    assert EngineConfig.from_options({"seed": 0}) == EngineConfig()
+    (record,) = caplog.records
+    assert "SamplingParams(seed=…)" in record.getMessage()
 
 
 @pytest.mark.parametrize(

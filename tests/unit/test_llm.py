@@ -14,6 +14,7 @@ from octavo.errors import (
     ContextLengthError,
     EngineDeadError,
     InvalidRequestError,
+    UnsupportedFeatureError,
 )
 from octavo.llm import LLM
 from octavo.models.literal_text import MARK
@@ -78,6 +79,7 @@ def test_the_default_parameters(llm):
     (output,) = llm.generate("the cat", use_tqdm=False)
     assert 1 <= len(output.outputs[0].token_ids) <= SamplingParams().max_tokens
     assert output.outputs[0].seed is not None
+    assert llm.get_default_sampling_params() == SamplingParams()
 
 
 def test_a_drawn_seed_reproduces_its_text(llm):
@@ -146,6 +148,42 @@ def test_a_call_returns_everything_whatever_kind_of_output_is_asked_for(llm, kin
     assert texts(llm.generate(["the cat"], [params], use_tqdm=False)) == texts(
         llm.generate("the cat", SHORT, use_tqdm=False)
     )
+
+
+def test_parts_of_text_are_one_text(llm):
+    parts = [{"type": "text", "text": "the"}, {"type": "text", "text": "cat"}]
+    (joined,) = llm.chat([{"role": "user", "content": "the\ncat"}], SHORT, use_tqdm=False)
+    (in_parts,) = llm.chat([{"role": "user", "content": parts}], SHORT, use_tqdm=False)
+    assert in_parts.prompt == joined.prompt
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "reason"),
+    [
+        ({"content": "Hi"}, InvalidRequestError, r"messages\[1\] has no role;"),
+        ({"role": "user"}, InvalidRequestError, r"messages\[1\] has no content;"),
+        ({"role": "user", "content": None}, InvalidRequestError, r"messages\[1\] has no content;"),
+        (
+            {"role": "user", "content": [{"type": "text"}]},
+            InvalidRequestError,
+            r"messages\[1\] holds a part without a text",
+        ),
+        (
+            {"role": "user", "content": [{"type": "input_audio"}]},
+            UnsupportedFeatureError,
+            r"messages\[1\] holds a part of type 'input_audio'",
+        ),
+    ],
+)
+def test_a_message_that_is_not_text_is_refused_by_its_index(llm, message, error, reason):
+    with pytest.raises(error, match=reason):
+        llm.chat([{"role": "system", "content": "Be brief."}, message], SHORT, use_tqdm=False)
+
+
+def test_a_turn_that_only_calls_tools_needs_no_content(llm):
+    calls = {"role": "assistant", "tool_calls": [{"function": {"name": "look_up", "arguments": {}}}]}
+    (output,) = llm.chat([calls], SHORT, use_tqdm=False, chat_template="{{ messages[0].role }}")
+    assert output.prompt == "assistant"
 
 
 @pytest.mark.parametrize("messages", [[], [[]]])

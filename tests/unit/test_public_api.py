@@ -1,9 +1,13 @@
-"""What `octavo` exports."""
+"""What `octavo` exports, and that the page about it tells the truth."""
+
+import re
+from pathlib import Path
 
 import pytest
 
 import octavo
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "python-api.md"
 EXPECTED = {
     "LLM",
     "AsyncEngine",
@@ -50,3 +54,18 @@ def test_every_error_is_exported():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'octavo' has no attribute 'nothing'"):
         octavo.nothing  # noqa: B018
+
+
+def test_the_examples_of_the_page_run(tiny_llama, capsys):
+    examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        namespace: dict[str, object] = {}
+        exec(compile(example.replace("smollm2-135m", str(tiny_llama())), str(PAGE), "exec"), namespace)
+        assert len(capsys.readouterr().out.splitlines()) >= 2
+
+
+def test_the_page_names_what_exists():
+    named = set(re.findall(r"`octavo\.(\w+)`", PAGE.read_text()))
+    assert named
+    assert named <= set(octavo.__all__)

@@ -1,6 +1,7 @@
 """`SamplingParams`: what is refused, with the parameter's name, and what is the same as leaving it out."""
 
 import math
+from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -79,6 +80,16 @@ def test_what_a_caller_changes_afterwards_changes_nothing():
     stop_token_ids.append(6)
     logit_bias[8] = 2.0
     assert (params.stop, params.stop_token_ids, params.logit_bias) == (("end",), (5,), {7: 1.0})
+
+
+def test_a_clone_differs_where_it_is_told_to():
+    params = SamplingParams(seed=7, stop=["end"])
+    assert params.clone() == params
+    assert params.clone(max_tokens=32) == SamplingParams(seed=7, stop=["end"], max_tokens=32)
+    with pytest.raises(InvalidRequestError, match="max_tokens"):
+        params.clone(max_tokens=0)
+    with pytest.raises(FrozenInstanceError):
+        params.max_tokens = 32
 
 
 def test_greedy_begins_below_what_can_be_divided_by():

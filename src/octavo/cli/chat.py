@@ -25,8 +25,8 @@ def chat(
 ) -> None:
     r"""Talk with the model. Each turn finds the turns before it in the prefix cache.
 
-    In the conversation /reset forgets everything said, /help lists these words, /quit ends. Ctrl-C stops an
-    answer; at the prompt it ends the conversation. Lines from a pipe are taken as turns.
+    In the conversation /reset forgets everything said, /help lists these words, /quit or /exit ends.
+    Ctrl-C stops an answer; at the prompt it ends the conversation. Lines from a pipe are taken as turns.
 
     For example:
 

@@ -18,7 +18,10 @@ from octavo.errors import ConfigError, RequestError
 from octavo.kv.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
 
-_HELP = "/reset forgets the conversation, /quit ends it, /help shows this line. Ctrl-C stops an answer."
+_HELP = (
+    "/reset forgets the conversation, /quit or /exit ends it, /help shows this line. Ctrl-C stops an answer."
+)
+_ENDS = ("/quit", "/exit")
 
 
 class Conversation:
@@ -91,7 +94,7 @@ def turn_line(run: Run, request_id: str) -> str:
 
 
 def converse(config: EngineConfig, sampling: SamplingParams, *, system: str | None, quiet: bool) -> None:
-    """Read turns until /quit or the end of stdin.
+    """Read turns until /quit, /exit or the end of stdin.
 
     Raises:
         ConfigError: more than one continuation is asked for.
@@ -106,7 +109,7 @@ def converse(config: EngineConfig, sampling: SamplingParams, *, system: str | No
         if is_interactive:
             conversation.say(_HELP)
         for line in _turns(is_interactive=is_interactive):
-            if line == "/quit":
+            if line in _ENDS:
                 return
             _take(conversation, line, is_interactive=is_interactive)
 

@@ -2,8 +2,8 @@
 
 Commands are named by module path and imported when used, so that `octavo --help` costs nothing.
 
-Exit codes: 0; 1 for an error; 2 for a wrong command line or configuration; 130 for Ctrl-C; 141 when the
-reader of a pipe went away. An error of Octavo's own kind is one line on stderr; a bug (`InvariantError`)
+Exit codes: 0; 1 for an error; 2 for a wrong command line, configuration or prompt; 130 for Ctrl-C; 141 when
+the reader of a pipe went away. An error of Octavo's own kind is one line on stderr; a bug (`InvariantError`)
 is a trace.
 """
 
@@ -14,12 +14,22 @@ from cyclopts import App, CycloptsError
 
 import octavo
 from octavo.cli.terminal import discard_stdout, prepare_streams, print_error, stderr_console
-from octavo.errors import ConfigError, InvariantError, OctavoError
+from octavo.errors import (
+    ConfigError,
+    InvariantError,
+    KernelUnavailableError,
+    ModelNotFoundError,
+    OctavoError,
+    RequestError,
+)
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+
+_USAGE_ERRORS = (ConfigError, RequestError, ModelNotFoundError, KernelUnavailableError)
+"""What another command line would mend: an option, a prompt, a path, or kernels that cannot run here."""
 
 _HELP = (
     "Run a language model through a paged KV cache: the same bits whatever else runs, "
@@ -82,13 +92,10 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_BROKEN_PIPE
     except InvariantError:
         raise
-    except ConfigError as error:
-        print_error(str(error))
-        return EXIT_USAGE
     except (OctavoError, OSError) as error:
         print_error(str(error))
         _end_stdout()
-        return EXIT_ERROR
+        return EXIT_USAGE if isinstance(error, _USAGE_ERRORS) else EXIT_ERROR
     return 0
 
 

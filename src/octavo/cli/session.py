@@ -3,11 +3,13 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from octavo.build import Built, build
 from octavo.cli.startup import startup_table
 from octavo.cli.terminal import stderr_console
 from octavo.config import EngineConfig
+from octavo.errors import ConfigError
 from octavo.models.default_model import resolve_model_path
 
 
@@ -16,9 +18,12 @@ def session(config: EngineConfig, *, quiet: bool) -> Iterator[Built]:
     """Build an engine, say what was built on stderr, and give everything back at the end.
 
     Raises:
-        ConfigError: the configuration fits neither the model nor the machine.
+        ConfigError: the configuration fits neither the model nor the machine, or names no chat template.
         ModelLoadError: the model cannot be found, read or fetched.
     """
+    template = config.model.chat_template
+    if template is not None and not Path(template).is_file():
+        raise ConfigError(f"--chat-template {template}: no such file; give a jinja2 file, or leave it out")
     resolve_model_path(config.model.model)  # a download is no part of the start-up time
     start = time.perf_counter()
     built = build(config)

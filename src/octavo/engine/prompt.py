@@ -98,11 +98,11 @@ def encode_chat(
         variables: further variables of the template.
 
     Raises:
-        InvalidRequestError: the template refuses these messages, or the model has none.
+        InvalidRequestError: a message lacks its role or content, the template refuses these messages, or the
+            model has none.
         UnsupportedFeatureError: a message holds something other than text.
     """
-    for message in messages:
-        _check_message(message)
+    messages = [_with_text(message, index) for index, message in enumerate(messages)]
     if continue_final_message and add_generation_prompt:
         raise InvalidRequestError(
             "continue_final_message and add_generation_prompt exclude each other; set one of them to False",
@@ -181,19 +181,42 @@ def _listed(messages: object) -> list[Any]:
     return list(messages)
 
 
-def _check_message(message: object) -> None:
+def _with_text(message: object, index: int) -> ChatMessage:
+    """The message, its text in one piece: most templates take no parts."""
     if not isinstance(message, Mapping):
         raise InvalidRequestError(
             f'a message is a mapping as in {{"role": …, "content": …}}, got a {type(message).__name__}',
             param="messages",
         )
+    # A turn that only calls tools says nothing.
+    needed = ("role",) if message.get("tool_calls") else ("role", "content")
+    for key in needed:
+        if message.get(key) is None:
+            raise InvalidRequestError(
+                f'messages[{index}] has no {key}; a message is a mapping as in {{"role": …, "content": …}}',
+                param="messages",
+            )
     content = message.get("content")
-    if not isinstance(content, list):
-        return
-    for part in content:
-        kind = part.get("type") if isinstance(part, Mapping) else None
+    return {**message, "content": _joined(content, index)} if isinstance(content, list) else message
+
+
+def _joined(parts: list[Any], index: int) -> str | list[Any]:
+    """Parts of text as one text; parts without a type are the template's business."""
+    kinds = [part.get("type") if isinstance(part, Mapping) else None for part in parts]
+    for kind in kinds:
         if kind not in (None, "text"):
-            raise UnsupportedFeatureError(f"a message holds a part of type {kind!r}; only text is supported")
+            raise UnsupportedFeatureError(
+                f"messages[{index}] holds a part of type {shown(kind)}; only text is supported"
+            )
+    if None in kinds:
+        return parts
+    texts = [part.get("text") for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidRequestError(
+            f'messages[{index}] holds a part without a text; a part is {{"type": "text", "text": …}}',
+            param="messages",
+        )
+    return "\n".join(texts)
 
 
 def _marked(messages: Sequence[ChatMessage], mark: str) -> list[ChatMessage]:

@@ -34,6 +34,10 @@ def resolve_model_path(name_or_path: str | Path, *, progress: bool = True) -> Pa
     """
     if str(name_or_path) == DEFAULT_MODEL.name:
         return cached_model(DEFAULT_MODEL, cache_folder(), progress=progress)
+    if not str(name_or_path):
+        raise ModelNotFoundError(
+            f"the model is an empty text; give the path of a .gguf file, or the name {DEFAULT_MODEL.name!r}"
+        )
     path = Path(name_or_path)
     if not path.exists():
         raise ModelNotFoundError(

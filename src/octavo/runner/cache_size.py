@@ -18,6 +18,16 @@ class CacheSizeOptions(NamedTuple):
     memory_share: float
 
 
+class _Wanted(NamedTuple):
+    """A size before it is checked, and what asked for it."""
+
+    option: str
+    """The option that decided, and that an error must tell the reader to change."""
+    source: str
+    """That option with its value."""
+    num_blocks: int
+
+
 def kv_cache_blocks(
     options: CacheSizeOptions, spec: KVCacheSpec, *, free_bytes: int, max_model_len: int, max_num_seqs: int
 ) -> int:
@@ -31,37 +41,44 @@ def kv_cache_blocks(
     """
     blocks_per_sequence = -(-max_model_len // spec.block_size)
     if options.num_blocks is not None:
-        option, num_blocks = f"num_blocks {options.num_blocks}", options.num_blocks
+        num_blocks = options.num_blocks
+        wanted = _Wanted("num_blocks", f"num_blocks {num_blocks}", num_blocks)
     elif options.memory is not None:
-        option = f"kv_cache_memory {options.memory}"
         num_blocks = spec.blocks_in(parse_memory_size(options.memory, option="kv_cache_memory"))
+        wanted = _Wanted("kv_cache_memory", f"kv_cache_memory {options.memory}", num_blocks)
     else:
-        option = (
+        source = (
             f"kv_cache_memory_share {options.memory_share:g} of {format_memory_size(free_bytes)} free memory"
         )
         affordable = spec.blocks_in(int(free_bytes * options.memory_share))
         num_blocks = min(affordable, max_num_seqs * blocks_per_sequence)
-    _check_useful(num_blocks, option, spec, max_model_len)
-    _check_fits(num_blocks, option, spec, free_bytes)
+        wanted = _Wanted("kv_cache_memory_share", source, num_blocks)
+    _check_useful(wanted, spec, max_model_len)
+    _check_fits(wanted, spec, free_bytes)
     return num_blocks
 
 
-def _check_useful(num_blocks: int, option: str, spec: KVCacheSpec, max_model_len: int) -> None:
+def _check_useful(wanted: _Wanted, spec: KVCacheSpec, max_model_len: int) -> None:
     needed_tokens = min(_MIN_USEFUL_TOKENS, max_model_len)
     needed_blocks = -(-needed_tokens // spec.block_size)
-    if num_blocks < needed_blocks:
+    if wanted.num_blocks < needed_blocks:
         needed_mib = -(-(needed_blocks + 1) * spec.bytes_per_block // 2**20)
+        way_out = (
+            f"set num_blocks to at least {needed_blocks}"
+            if wanted.option == "num_blocks"  # overrides kv_cache_memory
+            else f"set kv_cache_memory to at least {needed_mib}MiB"
+        )
+        blocks = "1 block" if wanted.num_blocks == 1 else f"{wanted.num_blocks} blocks"
         raise ConfigError(
-            f"{option} makes a KV cache of {num_blocks} blocks or {num_blocks * spec.block_size} tokens, but "
-            f"a sequence of useful length has {needed_tokens} ({spec.formula()}); "
-            f"set kv_cache_memory to at least {needed_mib}MiB"
+            f"{wanted.source} makes a KV cache of {blocks} or {wanted.num_blocks * spec.block_size} tokens, "
+            f"but a sequence of useful length has {needed_tokens} ({spec.formula()}); {way_out}"
         )
 
 
-def _check_fits(num_blocks: int, option: str, spec: KVCacheSpec, free_bytes: int) -> None:
-    num_bytes = (num_blocks + 1) * spec.bytes_per_block
+def _check_fits(wanted: _Wanted, spec: KVCacheSpec, free_bytes: int) -> None:
+    num_bytes = (wanted.num_blocks + 1) * spec.bytes_per_block
     if num_bytes > free_bytes:
         raise ConfigError(
-            f"{option} makes a KV cache of {format_memory_size(num_bytes)}, but only "
-            f"{format_memory_size(free_bytes)} of memory are free; lower num_blocks or kv_cache_memory"
+            f"{wanted.source} makes a KV cache of {format_memory_size(num_bytes)}, but only "
+            f"{format_memory_size(free_bytes)} of memory are free; lower {wanted.option}"
         )

