@@ -62,7 +62,7 @@ class Request:
     """Lower runs first under the priority policy."""
     choice_index: int = 0
     """Which of the ``n`` continuations of its prompt this is."""
-    parent_id: str | None = None
+    first_sibling: "Request | None" = field(default=None, repr=False)
     """The first of the ``n`` siblings, for all siblings but the first."""
     block_hasher: BlockHasher | None = field(default=None, repr=False)
     """Hashes full blocks for prefix caching; ``None`` if nothing is to be found or shared."""
@@ -160,7 +160,7 @@ class Request:
             arrival_time=self.arrival_time,
             priority=self.priority,
             choice_index=choice_index,
-            parent_id=self.request_id,
+            first_sibling=self,
             block_hasher=self.block_hasher,
             extra_keys=self.extra_keys,
         )

@@ -272,11 +272,10 @@ class Scheduler:
 
     def _first_sibling(self, request: Request) -> Request | None:
         """The first of the siblings, if it can be forked, now or when it has computed the prompt."""
-        first = None if request.parent_id is None else self._requests.get(request.parent_id)
+        first = request.first_sibling
         if first is None or first.is_finished or first.num_preemptions:
             return None
-        # Siblings have the very same prompt object; a request that only took over the id does not.
-        return first if first.prompt_token_ids is request.prompt_token_ids else None
+        return first if self._requests.get(first.request_id) is first else None  # it may not be here
 
     def _admit(self, request: Request, hit: PrefixHit, step: StepPlan) -> bool:
         """Move the front request to the running ones, if there is room for all the tokens it has."""

@@ -153,7 +153,7 @@ def test_sibling_has_the_same_prompt_under_its_own_id():
         priority=4, block_hasher=BlockHasher(4, ROOT), extra_keys=keys,
     )  # fmt: skip
     sibling = first.sibling("a#1", choice_index=1)
-    assert (sibling.request_id, sibling.choice_index, sibling.parent_id) == ("a#1", 1, "a#0")
+    assert (sibling.request_id, sibling.choice_index, sibling.first_sibling.request_id) == ("a#1", 1, "a#0")
     same = ("prompt_token_ids", "sampling_params", "seed", "end_token_ids", "arrival_time", "priority")
     for name in (*same, "block_hashes"):
         assert getattr(sibling, name) == getattr(first, name)
