@@ -153,14 +153,14 @@ def hash_root(config: ResolvedConfig, model: LoadedModel) -> bytes:
         model.fingerprint,
         kv_dtype=config.kv_dtype,
         kv_layout=f"{config.kernels}/{config.isa}",
-        rope_parameters=_rope_parameters(model.spec.rope),
+        rope_parameters=_rope_parameters(model.spec),
     )
 
 
-def _rope_parameters(rope: RopeSpec) -> dict[str, FieldValue]:
-    return {
-        "style": rope.style.value,
-        "rotary_dim": rope.rotary_dim,
-        "frequencies": struct.pack(f"<{len(rope.frequencies)}d", *rope.frequencies),
-        "magnitude": rope.magnitude,
-    }
+def _rope_parameters(spec: ModelSpec) -> dict[str, FieldValue]:
+    return {f"layer{number}": _rope_bytes(layer.rope) for number, layer in enumerate(spec.layers)}
+
+
+def _rope_bytes(rope: RopeSpec) -> bytes:
+    head = f"{rope.style.value} {rope.rotary_dim} {rope.magnitude!r} "
+    return head.encode() + struct.pack(f"<{len(rope.frequencies)}d", *rope.frequencies)

@@ -9,6 +9,15 @@ from octavo.models.quoting import one_line
 _LONGEST_NAME = 80
 
 
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """How one layer attends."""
+
+    rope: RopeSpec
+    window: int | None = None
+    """Tokens the layer looks back, itself included; ``None``: all of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """A decoder-only transformer, as its file describes it. All sizes are counts of elements."""
@@ -21,18 +30,24 @@ class ModelSpec:
     hidden_size: int
     intermediate_size: int
     """Width of the gated MLP."""
-    num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
     context_length: int
     """Longest sequence the model was made for [tokens]."""
     rms_norm_eps: float
-    rope: RopeSpec
-    sliding_window: int | None
-    """Tokens a layer looks back, itself included; ``None``: all of them."""
+    layers: tuple[LayerSpec, ...]
+    attention_scale: float
+    """Factor of the products of queries and keys."""
+    attention_soft_cap: float | None = None
+    logit_soft_cap: float | None = None
     tied_head: bool
     """Whether the output head is the embedding table."""
+
+    @property
+    def num_layers(self) -> int:
+        """Layers with attention and an MLP."""
+        return len(self.layers)
 
 
 def model_name(claimed: str | None, path: Path) -> str:

@@ -1,20 +1,25 @@
 """`Weights`: the tensors of one model by name, each with the shape that the model gives it."""
 
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
 from octavo.errors import ModelLoadError
 from octavo.kernels.weight import Quantization, Weight
-from octavo.models.gguf import GGUFFile
 from octavo.models.quoting import quote
+from octavo.models.source import ModelSource
 
 
 class Weights:
     """Hands out tensors, and knows afterwards which ones nobody asked for."""
 
-    def __init__(self, file: GGUFFile) -> None:
-        self._file = file
+    def __init__(self, source: ModelSource) -> None:
+        self._source = source
         self._taken: dict[str, Weight] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._file.tensors
+        return name in self._source.tensors
 
     def matrix(self, name: str, num_rows: int, num_columns: int) -> Weight:
         """A weight [num_rows, num_columns]; one row makes one output feature.
@@ -33,14 +38,41 @@ class Weights:
         weight = self._take(name, (length,))
         if weight.quantization is not Quantization.F32:
             raise ModelLoadError(
-                f"{self._file.path}: tensor {quote(name)} must be F32, found {weight.quantization}"
+                f"{self._source.path}: tensor {quote(name)} must be F32, found {weight.quantization}"
             )
         return weight
+
+    def joined_vector(self, names: Sequence[str], lengths: Sequence[int]) -> Weight:
+        """Several vectors as one, a copy.
+
+        Raises:
+            ModelLoadError: as for `vector`.
+        """
+        parts = [self.vector(name, length) for name, length in zip(names, lengths, strict=True)]
+        raw = np.concatenate([part.raw for part in parts])
+        return Weight("+".join(names), (sum(lengths),), Quantization.F32, raw)
+
+    def experts(self, layer: int, role: str, shape: tuple[int, int, int]) -> tuple[Weight, ...]:
+        """One weight [rows, columns] for each expert, of ``shape`` (experts, rows, columns).
+
+        Raises:
+            ModelLoadError: as for `matrix`.
+        """
+        num_experts, num_rows, num_columns = shape
+        name = f"blk.{layer}.{role}_exps.weight"
+        if name not in self:
+            singles = (f"blk.{layer}.{role}.{expert}.weight" for expert in range(num_experts))
+            return tuple(self.matrix(single, num_rows, num_columns) for single in singles)
+        stacked = self._take(name, shape)
+        return tuple(
+            Weight(f"{name}[{expert}]", (num_rows, num_columns), stacked.quantization, raw)
+            for expert, raw in enumerate(np.split(stacked.raw, num_experts))
+        )
 
     @property
     def num_parameters(self) -> int:
         """Numbers in all tensors handed out; a tensor used twice counts once."""
-        return sum(self._file.tensors[name].num_elements for name in self._taken)
+        return sum(math.prod(self._source.tensors[name].shape) for name in self._taken)
 
     @property
     def num_bytes(self) -> int:
@@ -53,20 +85,20 @@ class Weights:
         Raises:
             ModelLoadError: a tensor was never asked for.
         """
-        unused = [name for name in self._file.tensors if name not in self._taken]
+        unused = [name for name in self._source.tensors if name not in self._taken]
         if unused:
             others = f" (and {len(unused) - 1} more)" if len(unused) > 1 else ""
             raise ModelLoadError(
-                f"{self._file.path}: tensor {quote(unused[0])}{others} belongs to a variant of the model that"
-                " is not supported"
+                f"{self._source.path}: tensor {quote(unused[0])}{others} belongs to a variant of the model"
+                " that is not supported"
             )
 
     def _take(self, name: str, shape: tuple[int, ...]) -> Weight:
         if name not in self._taken:
-            self._taken[name] = self._file.weight(name)
+            self._taken[name] = self._source.weight(name)
         weight = self._taken[name]
         if weight.shape != shape:
             raise ModelLoadError(
-                f"{self._file.path}: tensor {quote(name)} must have shape {shape}, found {weight.shape}"
+                f"{self._source.path}: tensor {quote(name)} must have shape {shape}, found {weight.shape}"
             )
         return weight

@@ -26,7 +26,7 @@ def test_the_spec_is_what_the_file_says(tiny_llama):
     assert (spec.vocab_size, spec.hidden_size, spec.intermediate_size) == (274, 64, 96)
     assert (spec.num_layers, spec.num_heads, spec.num_kv_heads, spec.head_dim) == (3, 6, 2, 16)
     assert (spec.context_length, spec.rms_norm_eps) == (512, np.float32(1e-5))
-    assert spec.sliding_window is None
+    assert spec.layers[0].window is None
     assert spec.tied_head
 
 
@@ -37,7 +37,7 @@ def test_the_spec_of_the_default_model(default_model_path):
     assert (spec.vocab_size, spec.hidden_size, spec.intermediate_size) == (49152, 576, 1536)
     assert (spec.num_layers, spec.num_heads, spec.num_kv_heads, spec.head_dim) == (30, 9, 3, 64)
     assert (spec.context_length, spec.tied_head) == (8192, True)
-    assert spec.rope.frequencies[1] == pytest.approx(100_000 ** (-2 / 64))
+    assert spec.layers[0].rope.frequencies[1] == pytest.approx(100_000 ** (-2 / 64))
     assert model.num_parameters == 134_515_008
 
 
@@ -86,7 +86,7 @@ def test_a_head_of_its_own(tiny_llama):
 
 def test_a_window_reaches_the_attention(tiny_llama):
     model = load_model(tiny_llama(metadata={"llama.attention.sliding_window": 100}))
-    assert model.spec.sliding_window == 100
+    assert model.spec.layers[0].window == 100
     assert all(op.window == 100 for op in model.program.ops if isinstance(op, PagedAttention))
 
 
@@ -99,11 +99,11 @@ def test_head_size_and_kv_heads_have_defaults(tiny_llama):
     )
     path = tiny_llama(num_heads=4, num_kv_heads=4, metadata={f"llama.{key}": None for key in missing})
     spec = load_model(path).spec
-    assert (spec.head_dim, spec.num_kv_heads, spec.rope.rotary_dim) == (16, 4, 16)
+    assert (spec.head_dim, spec.num_kv_heads, spec.layers[0].rope.rotary_dim) == (16, 4, 16)
 
 
 def frequencies(path) -> list[float]:
-    rope = load_model(path).spec.rope
+    rope = load_model(path).spec.layers[0].rope
     assert rope.style is RopeStyle.INTERLEAVED
     return list(rope.frequencies)
 
