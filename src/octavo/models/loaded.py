@@ -8,7 +8,8 @@ from octavo.kernels.program import Program
 from octavo.models.chat_template import ChatTemplate
 from octavo.models.gguf import GGUFFile
 from octavo.models.gguf_metadata import Metadata
-from octavo.models.gguf_tokenizer import GGUFTokenizer, build_tokenizer
+from octavo.models.gguf_tokenizer import build_tokenizer
+from octavo.models.model_tokenizer import ModelTokenizer
 from octavo.models.registry import find_architecture
 from octavo.models.spec import ModelSpec
 from octavo.models.weights import Weights
@@ -21,7 +22,7 @@ class LoadedModel:
     path: Path
     spec: ModelSpec
     program: Program
-    tokenizer: GGUFTokenizer
+    tokenizer: ModelTokenizer
     fingerprint: bytes
     """32 bytes that differ between files whose K/V must not be mixed."""
     num_parameters: int
@@ -30,7 +31,7 @@ class LoadedModel:
 
     @property
     def chat_template(self) -> ChatTemplate | None:
-        """The template that `GGUFTokenizer.apply_chat_template` renders; ``None`` if there is none."""
+        """The template that `ModelTokenizer.apply_chat_template` renders; ``None`` if there is none."""
         return self.tokenizer.chat_template
 
 

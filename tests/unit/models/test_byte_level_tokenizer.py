@@ -11,12 +11,13 @@ from tiny_models import SPECIAL_TOKENS, tiny_vocabulary
 from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import InvalidRequestError, ModelLoadError
 from octavo.models.gguf import GGUFFile
-from octavo.models.gguf_tokenizer import GGUFTokenizer, build_tokenizer
+from octavo.models.gguf_tokenizer import build_tokenizer
+from octavo.models.model_tokenizer import ModelTokenizer
 
 GOLDENS = Path(__file__).parents[2] / "goldens"
 
 
-def tokenizer_with(folder: Path, **changes) -> GGUFTokenizer:
+def tokenizer_with(folder: Path, **changes) -> ModelTokenizer:
     """The tiny tokenizer with some of its metadata changed (``None`` removes an entry)."""
     entries = tiny_vocabulary() | {f"tokenizer.ggml.{name}": value for name, value in changes.items()}
     entries = {key: value for key, value in entries.items() if value is not None}

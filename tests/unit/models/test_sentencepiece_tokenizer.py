@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from octavo.errors import ModelLoadError
 from octavo.models.gguf import GGUFFile
 from octavo.models.gguf_metadata import Metadata
-from octavo.models.gguf_tokenizer import GGUFTokenizer, build_tokenizer
+from octavo.models.gguf_tokenizer import build_tokenizer
+from octavo.models.model_tokenizer import ModelTokenizer
 
 GOLDENS = Path(__file__).parents[2] / "goldens"
 RECORDED = json.loads((GOLDENS / "sentencepiece.json").read_text())
 
 
-def tokenizer_of(recorded, *, add_space_prefix: bool | None = None, **changes) -> GGUFTokenizer:
+def tokenizer_of(recorded, *, add_space_prefix: bool | None = None, **changes) -> ModelTokenizer:
     entries = {
         "model": "llama",
         "tokens": recorded["tokens"],
