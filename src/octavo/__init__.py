@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from octavo.outputs import RequestOutput as RequestOutput
     from octavo.sampling_params import RequestOutputKind as RequestOutputKind
     from octavo.sampling_params import SamplingParams as SamplingParams
+    from octavo.structured_outputs import StructuredOutputsParams as StructuredOutputsParams
 
 _ERRORS = (
     "CapacityError",
@@ -57,6 +58,7 @@ _MODULES = {
     "RunnerConfig": "octavo.config",
     "SamplingParams": "octavo.sampling_params",
     "SchedulerConfig": "octavo.config",
+    "StructuredOutputsParams": "octavo.structured_outputs",
     "build_engine": "octavo.build",
 } | dict.fromkeys(_ERRORS, "octavo.errors")
 """Where each public name lives."""

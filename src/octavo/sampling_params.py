@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 from octavo.diagnostics import shown
 from octavo.errors import InvalidRequestError
+from octavo.structured_outputs import StructuredOutputsParams
 
 T = TypeVar("T")
 
@@ -84,6 +85,8 @@ class SamplingParams:
     """The same for each token of the prompt (the first has none)."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """What outputs hold while the request runs: everything so far, only what is new, or nothing."""
+    structured_outputs: StructuredOutputsParams | None = None
+    """The shape that the text must have: JSON of a schema, a regular expression, a choice, a grammar."""
 
     def __post_init__(self) -> None:
         _check_integer("n", self.n, 1, MAX_N)
@@ -115,6 +118,12 @@ class SamplingParams:
             raise InvalidRequestError(
                 f"output_kind must be a RequestOutputKind, got {shown(self.output_kind)}",
                 param="output_kind",
+            )
+        if not isinstance(self.structured_outputs, StructuredOutputsParams | None):
+            raise InvalidRequestError(
+                f"structured_outputs must be StructuredOutputsParams, as in "
+                f"StructuredOutputsParams(json_object=True), got {shown(self.structured_outputs)}",
+                param="structured_outputs",
             )
         # Copies, so that a caller who changes a list afterwards does not change a request under way.
         object.__setattr__(self, "stop", _checked_stop(self.stop))

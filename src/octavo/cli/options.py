@@ -12,6 +12,7 @@ from cyclopts import Parameter, Token
 from octavo.config import CacheConfig, EngineConfig, ModelConfig, RunnerConfig, SchedulerConfig
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.structured_outputs import StructuredOutputsParams
 
 
 def _read_biases(_type: object, tokens: Sequence[Token]) -> dict[int, float]:
@@ -39,6 +40,8 @@ class GenerateSampling(SamplingParams):
     """Token id to a number added to its logit, as in 42=-5,7=1.5."""
     output_kind: Annotated[RequestOutputKind, Parameter(parse=False)] = RequestOutputKind.CUMULATIVE
     """For programs; the command line has --json."""
+    structured_outputs: Annotated[StructuredOutputsParams | None, Parameter(parse=False)] = None
+    """For programs."""
 
     def __post_init__(self) -> None:  # type: ignore[explicit-override]  # typing.override needs 3.12
         # By name: with slots, dataclass makes a new class, which super() without arguments does not know.
