@@ -13,7 +13,6 @@ one clear error and never the time or memory that it claims. The layout is littl
 import hashlib
 import itertools
 import math
-import mmap
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from octavo.kernels.weight import Quantization, Weight
 from octavo.models.ggml_types import SUPPORTED, type_name
 from octavo.models.gguf_cursor import Cursor
 from octavo.models.gguf_metadata import Metadata, MetadataValue
+from octavo.models.mapped_file import map_file
 from octavo.models.quoting import quote
 
 _MAGIC = b"GGUF"
@@ -98,7 +98,7 @@ class GGUFFile:
             ModelLoadError: not a readable file, or damaged; the message says where.
         """
         self.path = path
-        self._map = _map_file(path)
+        self._map = map_file(path, kind="GGUF")
         self.num_bytes = len(self._map)
         cursor = Cursor(path, self._map)
         num_tensors, num_entries = _read_header(cursor)
@@ -131,19 +131,6 @@ class GGUFFile:
         for entry in self.tensors.values():
             digest.update(self._map[entry.offset : entry.offset + _SAMPLED_BYTES])
         return digest.digest()
-
-
-def _map_file(path: Path) -> mmap.mmap:
-    try:
-        if not path.is_file():
-            kind = "a directory; give the .gguf file in it" if path.is_dir() else "not there"
-            raise ModelLoadError(f"{path}: the model file is {kind}")
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except ValueError as error:  # what mmap says of an empty file, and open of a NUL in the name
-        raise ModelLoadError(f"{path}: not a GGUF file: {error}") from None
-    except OSError as error:
-        raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _read_header(cursor: Cursor) -> tuple[int, int]:
