@@ -54,7 +54,9 @@ def build(config: EngineConfig) -> Built:
         KernelUnavailableError: kernels were chosen that cannot run here.
     """
     model = load_model(
-        resolve_model_path(config.model.model), chat_template=_template_file(config.model.chat_template)
+        resolve_model_path(config.model.model),
+        chat_template=_template_file(config.model.chat_template),
+        max_model_len=config.model.max_model_len,
     )
     machine, kv_spec = measure_machine(model), _kv_cache_spec(config.cache, model.spec)
     facts = ModelFacts(str(model.path), model.spec.architecture, model.spec.context_length)

@@ -97,6 +97,21 @@ def test_rope_and_write_kv(isa, seed, shape, block_size, kv_dtype):
     check_op(partial(native, isa=isa), case)
 
 
+@pytest.mark.parametrize("style", RopeStyle)
+def test_rope_is_as_exact_at_the_end_of_a_long_context(style):
+    """Angles of ten thousands of turns: a float32 angle would be off by a hundredth of a turn."""
+    rng = np.random.default_rng(0)
+    rope = RopeSpec(style, 16, tuple(10_000 ** (-i / 8) for i in range(8)), magnitude=1.2)
+    case = rope_case(
+        rng,
+        parts=[Part(131_070, 2), Part(32_766, 3)],
+        heads=HeadShape(num_heads=2, num_kv_heads=1, head_dim=16),
+        rope=rope,
+        block_size=1024,
+    )
+    check_op(native, case)
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("vocab_size", [48, 50])
 def test_soft_cap_of_the_logits(isa, vocab_size):

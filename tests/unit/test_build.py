@@ -2,7 +2,9 @@
 
 import os
 
+import numpy as np
 import pytest
+from gguf_writer import GGML_TYPE_IDS, Tensor
 
 from octavo.build import MAX_TEMPLATE_BYTES, build, build_engine, hash_root
 from octavo.config import EngineConfig
@@ -130,3 +132,17 @@ def test_a_missing_model_is_named():
 def test_a_context_longer_than_the_model_is_refused(path):
     with pytest.raises(ConfigError, match="the model was made for at most 512 tokens"):
         build(config(path, max_model_len=4096))
+
+
+def test_the_configured_context_decides_between_the_factors_of_longrope(tiny_llama):
+    tensors = {
+        f"rope_factors_{kind}.weight": Tensor((8,), GGML_TYPE_IDS["F32"], np.full(8, factor, "<f4").tobytes())
+        for kind, factor in (("short", 1), ("long", 4))
+    }
+    path = tiny_llama(metadata={"llama.rope.scaling.original_context_length": 64}, tensors=tensors)
+    ropes = []
+    for max_model_len in (None, 65, 64):
+        built = build(config(path, max_model_len=max_model_len))
+        ropes.append(built.model.spec.layers[0].rope.frequencies[0])
+        built.engine.close()
+    assert ropes == [0.25, 0.25, 1.0]

@@ -11,6 +11,7 @@ from octavo.models.gguf_metadata import Metadata
 from octavo.models.gguf_tokenizer import build_tokenizer
 from octavo.models.model_tokenizer import ModelTokenizer
 from octavo.models.registry import find_architecture
+from octavo.models.rope import CONFIGURED_CONTEXT
 from octavo.models.spec import ModelSpec
 from octavo.models.weights import Weights
 
@@ -35,12 +36,16 @@ class LoadedModel:
         return self.tokenizer.chat_template
 
 
-def load_model(path: Path | str, *, chat_template: Path | str | None = None) -> LoadedModel:
+def load_model(
+    path: Path | str, *, chat_template: Path | str | None = None, max_model_len: int | None = None
+) -> LoadedModel:
     """Open a GGUF file and describe its model as a program. No weight is read yet.
 
     Args:
         path: the file; short names are resolved by `octavo.models.default_model.resolve_model_path`.
         chat_template: a jinja2 file that replaces the model's own template.
+        max_model_len: the configured context [tokens], which decides between the factors of a model with
+            LongRoPE; the model's own if ``None``.
 
     Raises:
         ModelLoadError: the file is truncated, malformed, or asks for something that is not supported.
@@ -51,7 +56,8 @@ def load_model(path: Path | str, *, chat_template: Path | str | None = None) -> 
     template_path = None if chat_template is None else Path(chat_template)
     tokenizer = build_tokenizer(file.metadata, chat_template=template_path)
     weights = Weights(file)
-    spec = architecture.read_spec(file.metadata, weights, vocab_size=tokenizer.vocab_size)
+    metadata = _for_context(file.metadata, max_model_len)
+    spec = architecture.read_spec(metadata, weights, vocab_size=tokenizer.vocab_size)
     program = architecture.build_program(spec, weights)
     weights.check_all_used()
     return LoadedModel(
@@ -63,6 +69,12 @@ def load_model(path: Path | str, *, chat_template: Path | str | None = None) -> 
         num_parameters=weights.num_parameters,
         weight_bytes=weights.num_bytes,
     )
+
+
+def _for_context(metadata: Metadata, max_model_len: int | None) -> Metadata:
+    if max_model_len is None:
+        return metadata
+    return Metadata(metadata.path, {**metadata.values, CONFIGURED_CONTEXT: max_model_len})
 
 
 def _refuse_part(metadata: Metadata) -> None:

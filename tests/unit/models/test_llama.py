@@ -156,7 +156,7 @@ def test_rope_factors_of_a_file_divide_the_frequencies(tiny_llama):
         ({"llama.attention.key_length": 1 << 17}, "key_length' must be an integer from 1 to 65,536"),
         ({"llama.rope.dimension_count": 15}, "must be even and at most the head size 16, found 15"),
         ({"llama.rope.dimension_count": 18}, "must be even and at most the head size 16, found 18"),
-        ({"llama.rope.scaling.type": "yarn"}, "rope scaling 'yarn' is not supported"),
+        ({"llama.rope.scaling.type": "su"}, "rope scaling 'su' is not supported; 'none', 'linear', 'llama3'"),
         (
             {"llama.rope.scaling.factor": np.float64(1e-300), "llama.rope.freq_base": np.float64(1e-300)},
             "frequencies that are not finite",
