@@ -19,6 +19,9 @@ int32_t guarded(const Body& body) noexcept {
   try {
     body();
     return 0;
+  } catch (const octavo::WeightError& error) {
+    last_error = error.what();
+    return OCTAVO_BAD_WEIGHT;
   } catch (const std::exception& error) {
     last_error = error.what();
   } catch (...) {

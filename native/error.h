@@ -11,6 +11,12 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A weight has a value that no model can have.
+class WeightError : public Error {
+ public:
+  using Error::Error;
+};
+
 inline void check(bool holds, const char* message) {
   if (!holds) throw Error(message);
 }

@@ -36,7 +36,7 @@ void add_fifth_bits(const std::byte* high, int8_t* q) {
 
 void set_scale(DecodedGroup& group, float scale, float minimum) {
   group.scale[0] = group.scale[1] = scale;
-  group.minimum = minimum;
+  group.minimum[0] = group.minimum[1] = minimum;
 }
 
 void decode_q4_0(const std::byte* block, DecodedGroup& group) {
@@ -117,7 +117,59 @@ void decode_q6_k(const std::byte* block, int j, DecodedGroup& group) {
   for (int i = 0; i < 2; ++i) {
     group.scale[i] = scale * static_cast<float>(read<int8_t>(block + 192 + j * 2 + i));
   }
-  group.minimum = 0.0f;
+  group.minimum[0] = group.minimum[1] = 0.0f;
+}
+
+// Element i of group j of Q2_K and Q3_K: each half of the block has 32 bytes with two bits for each of its groups.
+int two_bits(const std::byte* packed, int j, int i) { return unsigned_at(packed, j / 4 * 32 + i) >> (j % 4 * 2) & 3; }
+
+// 16 bytes, each the scale (low nibble) and minimum of 16 elements.
+void decode_q2_k(const std::byte* block, int j, DecodedGroup& group) {
+  for (int i = 0; i < 32; ++i) group.q[i] = static_cast<int8_t>(two_bits(block + 16, j, i));
+  for (int i = 0; i < 2; ++i) {
+    const int packed = unsigned_at(block, 2 * j + i);
+    group.scale[i] = read_half(block + 80) * static_cast<float>(packed & 15);
+    group.minimum[i] = -(read_half(block + 82) * static_cast<float>(packed >> 4));
+  }
+}
+
+// 6 bits, 32 for zero: the low four are nibbles of 8 bytes, the high two lie in the 4 bytes that follow.
+int q3_k_scale(const std::byte* packed, int index) {
+  const int low = unsigned_at(packed, index % 8) >> (index / 8 * 4) & 15;
+  const int high = unsigned_at(packed, 8 + index % 4) >> (index / 4 * 2) & 3;
+  return (low | high << 4) - 32;
+}
+
+void decode_q3_k(const std::byte* block, int j, DecodedGroup& group) {
+  for (int i = 0; i < 32; ++i) {
+    const int third_bit = unsigned_at(block, i) >> j & 1;
+    group.q[i] = static_cast<int8_t>(two_bits(block + 32, j, i) | third_bit << 2);
+  }
+  for (int i = 0; i < 2; ++i) {
+    group.scale[i] = read_half(block + 108) * static_cast<float>(q3_k_scale(block + 96, 2 * j + i));
+    group.minimum[i] = -4.0f * group.scale[i];
+  }
+}
+
+// What the 4-bit integers of IQ4_NL and IQ4_XS stand for: finer near zero, where most weights are.
+constexpr int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+void read_non_linear(const std::byte* packed, int8_t* q) {
+  read_nibbles(packed, q);
+  for (int i = 0; i < 32; ++i) q[i] = kNonLinear[q[i]];
+}
+
+void decode_iq4_nl(const std::byte* block, DecodedGroup& group) {
+  read_non_linear(block + 2, group.q);
+  set_scale(group, read_half(block), 0.0f);
+}
+
+// Group j has a scale of 6 bits, 32 for zero: four in the nibbles of bytes 4 … 7, two in the 16 bits before them.
+void decode_iq4_xs(const std::byte* block, int j, DecodedGroup& group) {
+  read_non_linear(block + 8 + 16 * j, group.q);
+  const int low = unsigned_at(block + 4, j / 2) >> (j % 2 * 4) & 15;
+  const int high = read<uint16_t>(block + 2) >> (2 * j) & 3;
+  set_scale(group, read_half(block) * static_cast<float>((low | high << 4) - 32), 0.0f);
 }
 
 float read_float(Quantization quantization, const std::byte* row, int64_t index) {
@@ -141,6 +193,10 @@ BlockFormat block_format(Quantization quantization) {
     case Quantization::kQ4_K: return {256, 144};
     case Quantization::kQ5_K: return {256, 176};
     case Quantization::kQ6_K: return {256, 210};
+    case Quantization::kQ2_K: return {256, 84};
+    case Quantization::kQ3_K: return {256, 110};
+    case Quantization::kIQ4_NL: return {32, 18};
+    case Quantization::kIQ4_XS: return {256, 136};
   }
   throw Error("unknown quantisation " + std::to_string(static_cast<int32_t>(quantization)));
 }
@@ -169,6 +225,10 @@ DecodedGroup decode_group(Quantization quantization, const std::byte* row, int64
     case Quantization::kQ4_K: decode_q4_k(block, j, group); break;
     case Quantization::kQ5_K: decode_q5_k(block, j, group); break;
     case Quantization::kQ6_K: decode_q6_k(block, j, group); break;
+    case Quantization::kQ2_K: decode_q2_k(block, j, group); break;
+    case Quantization::kQ3_K: decode_q3_k(block, j, group); break;
+    case Quantization::kIQ4_NL: decode_iq4_nl(block, group); break;
+    case Quantization::kIQ4_XS: decode_iq4_xs(block, j, group); break;
     default: throw Error("not a block format");
   }
   return group;
@@ -181,7 +241,9 @@ void dequantize_row(Quantization quantization, const std::byte* row, int64_t col
   }
   for (int64_t g = 0; g < columns / 32; ++g) {
     const DecodedGroup group = decode_group(quantization, row, g);
-    for (int i = 0; i < 32; ++i) out[g * 32 + i] = group.scale[i / 16] * static_cast<float>(group.q[i]) + group.minimum;
+    for (int i = 0; i < 32; ++i) {
+      out[g * 32 + i] = group.scale[i / 16] * static_cast<float>(group.q[i]) + group.minimum[i / 16];
+    }
   }
 }
 

@@ -22,19 +22,20 @@ static_assert(sizeof(QuantizedGroup) == 64);
 // Integer panels are `quants` of all groups followed by `scales` of all groups.
 // 4 bits: u8[4][64] per group; vector j, lane = column, 4 bytes = k 4j … 4j+3 of the group's first half in
 // the low nibbles and of its second half in the high ones. 8 bits: s8[8][64], k 4j … 4j+3.
-// Scales: [16] scales, then [16] minima if the kind has them, float16 or float32. Q6_K has a scale for each half
-// of a group instead of a minimum.
+// Scales: [16] scales, then [16] minima if the kind has them, float16 or float32. kInt8TwoF32 has a scale for each
+// half of a group instead of a minimum, and kInt4TwoMinF32 two scales, then two minima.
 // Float panels are [k][16] in their own width.
 enum class PanelKind : int32_t {
   kInt4MinF16 = 0,  // Q4_1, Q4_0 (minimum = -8 · scale)
   kInt4MinF32 = 1,  // Q4_K, and Q4_0 whose minimum overflows float16
-  kInt8F16 = 2,     // Q8_0, Q5_0
+  kInt8F16 = 2,     // Q8_0, Q5_0, IQ4_NL
   kInt8MinF16 = 3,  // Q5_1
   kInt8MinF32 = 4,  // Q5_K
-  kInt8TwoF32 = 5,  // Q6_K
-  kF32 = 6,
-  kF16 = 7,
-  kBF16 = 8,
+  kInt8TwoF32 = 5,  // Q6_K, IQ4_XS
+  kInt4TwoMinF32 = 6,  // Q2_K, Q3_K
+  kF32 = 7,
+  kF16 = 8,
+  kBF16 = 9,
 };
 
 struct Panels {

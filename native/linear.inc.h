@@ -37,14 +37,16 @@ OCTAVO_INLINE int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 template <PanelKind kKind>
 struct Format {
-  static constexpr bool kFourBits = kKind == PanelKind::kInt4MinF16 || kKind == PanelKind::kInt4MinF32;
-  static constexpr bool kTwoScales = kKind == PanelKind::kInt8TwoF32;
+  static constexpr bool kTwoMinima = kKind == PanelKind::kInt4TwoMinF32;
+  static constexpr bool kFourBits = kTwoMinima || kKind == PanelKind::kInt4MinF16 || kKind == PanelKind::kInt4MinF32;
+  static constexpr bool kTwoScales = kTwoMinima || kKind == PanelKind::kInt8TwoF32;
   static constexpr bool kHasMinimum = !kTwoScales && kKind != PanelKind::kInt8F16;
   static constexpr bool kFloat32Scales =
       kTwoScales || kKind == PanelKind::kInt4MinF32 || kKind == PanelKind::kInt8MinF32;
   static constexpr int kQuantBytes = kFourBits ? 256 : 512;
   static constexpr int kScaleSize = kFloat32Scales ? 4 : 2;
-  static constexpr int kScaleBytes = kPanelColumns * kScaleSize * (kHasMinimum || kTwoScales ? 2 : 1);
+  static constexpr int kScaleVectorBytes = kPanelColumns * kScaleSize;
+  static constexpr int kScaleBytes = kScaleVectorBytes * (kTwoMinima ? 4 : kHasMinimum || kTwoScales ? 2 : 1);
 
   OCTAVO_INLINE vf load_scale(const std::byte* p) {
     if constexpr (kFloat32Scales) {
@@ -100,6 +102,10 @@ OCTAVO_INLINE void sum_eight_bits(const std::byte* quants, const QuantizedGroup*
   }
 }
 
+OCTAVO_INLINE float quant_sum(const QuantizedGroup& group, int half) {
+  return static_cast<float>(group.minus_128_sum[half]) * (-1.0f / 128);  // exact
+}
+
 // Adds one group's products to `acc`, whose rows are acc_stride apart.
 template <PanelKind kKind, int kRows>
 OCTAVO_INLINE void add_group(IntegerColumns columns, const QuantizedGroup* x, int64_t x_stride, vf* acc, int acc_stride) {
@@ -119,15 +125,21 @@ OCTAVO_INLINE void add_group(IntegerColumns columns, const QuantizedGroup* x, in
     const vf first = mul(to_float(half0[r]), vsplat(group.scale[0]));
     vf sum = acc[r * acc_stride];
     if constexpr (F::kTwoScales) {
-      const vf second_scale = F::load_scale(columns.scales + kPanelColumns * F::kScaleSize);
+      const vf second_scale = F::load_scale(columns.scales + F::kScaleVectorBytes);
       sum = fma(first, scale, sum);
       sum = fma(mul(to_float(half1[r]), vsplat(group.scale[1])), second_scale, sum);
     } else {
       sum = fma(fma(to_float(half1[r]), vsplat(group.scale[1]), first), scale, sum);
     }
     if constexpr (F::kHasMinimum) {
-      const vf minimum = F::load_scale(columns.scales + kPanelColumns * F::kScaleSize);
+      const vf minimum = F::load_scale(columns.scales + F::kScaleVectorBytes);
       sum = fma(minimum, vsplat(group.minimum_factor), sum);
+    }
+    if constexpr (F::kTwoMinima) {
+      for (int half = 0; half < 2; ++half) {
+        const vf minimum = F::load_scale(columns.scales + (2 + half) * F::kScaleVectorBytes);
+        sum = fma(minimum, vsplat(group.scale[half] * quant_sum(group, half)), sum);
+      }
     }
     acc[r * acc_stride] = sum;
   }
@@ -300,6 +312,7 @@ OCTAVO_INLINE void run_any_piece(const LinearOp& op, const Piece& piece) {
     case PanelKind::kInt8MinF16: return run_piece<PanelKind::kInt8MinF16>(op, piece);
     case PanelKind::kInt8MinF32: return run_piece<PanelKind::kInt8MinF32>(op, piece);
     case PanelKind::kInt8TwoF32: return run_piece<PanelKind::kInt8TwoF32>(op, piece);
+    case PanelKind::kInt4TwoMinF32: return run_piece<PanelKind::kInt4TwoMinF32>(op, piece);
     case PanelKind::kF32: return run_piece<PanelKind::kF32>(op, piece);
     case PanelKind::kF16: return run_piece<PanelKind::kF16>(op, piece);
     case PanelKind::kBF16: return run_piece<PanelKind::kBF16>(op, piece);

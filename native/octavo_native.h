@@ -1,13 +1,14 @@
 // The C ABI of the native kernels: what Python loads with ctypes (src/octavo/kernels/native_library.py mirrors it).
 //
-// Functions that can fail return 0, or 1 and leave a message in octavo_last_error() of the calling thread. Handles
+// Functions that can fail return 0, or another code and leave a message in octavo_last_error() of the calling thread. Handles
 // are opaque; the caller keeps what a handle was made from alive and destroys users before what they use.
 // Numbers that choose something (quantisation, op kind, …) are those of the enums in the C++ headers.
 #pragma once
 
 #include <stdint.h>
 
-#define OCTAVO_ABI_VERSION 2
+#define OCTAVO_ABI_VERSION 3
+#define OCTAVO_BAD_WEIGHT 2  // the code if a weight of the model is at fault; every other failure is 1
 #define OCTAVO_API extern "C" [[gnu::visibility("default")]]
 
 struct OctavoKvShape {
@@ -24,6 +25,7 @@ struct OctavoWeight {
   int64_t num_bytes;
   int64_t rows;  // 1 for a vector
   int64_t columns;
+  const char* name;  // for messages
   int32_t quantization;
 };
 

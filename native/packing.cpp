@@ -1,6 +1,9 @@
 #include "packing.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -18,7 +21,7 @@ constexpr float kLargestHalf = 65504.0f;
 struct PanelFormat {
   int32_t quant_bytes;  // per group of 32, or per k of a float panel
   int32_t scale_size;
-  int32_t num_scales;  // per column and group: a scale, and a minimum or a second scale
+  int32_t num_scales;  // per column and group: scales and minima
 };
 
 PanelFormat panel_format(PanelKind kind) {
@@ -29,6 +32,7 @@ PanelFormat panel_format(PanelKind kind) {
     case PanelKind::kInt8MinF16: return {512, 2, 2};
     case PanelKind::kInt8MinF32:
     case PanelKind::kInt8TwoF32: return {512, 4, 2};
+    case PanelKind::kInt4TwoMinF32: return {256, 4, 4};
     case PanelKind::kF32: return {4 * kPanelColumns, 0, 0};
     case PanelKind::kF16:
     case PanelKind::kBF16: return {2 * kPanelColumns, 0, 0};
@@ -57,10 +61,14 @@ PanelKind panel_kind(const RawWeight& weight) {
     case Quantization::kQ4_1: return PanelKind::kInt4MinF16;
     case Quantization::kQ4_K: return PanelKind::kInt4MinF32;
     case Quantization::kQ5_0:
+    case Quantization::kIQ4_NL:
     case Quantization::kQ8_0: return PanelKind::kInt8F16;
     case Quantization::kQ5_1: return PanelKind::kInt8MinF16;
     case Quantization::kQ5_K: return PanelKind::kInt8MinF32;
+    case Quantization::kIQ4_XS:
     case Quantization::kQ6_K: return PanelKind::kInt8TwoF32;
+    case Quantization::kQ2_K:
+    case Quantization::kQ3_K: return PanelKind::kInt4TwoMinF32;
   }
   throw Error("unknown quantisation");
 }
@@ -88,41 +96,71 @@ void store_quants(const DecodedGroup& group, bool four_bits, std::byte* lane) {
   }
 }
 
-void pack_integer_column(const RawWeight& weight, const Panels& panels, const std::byte* row, int32_t column,
+// In the order in which linear.h has them.
+std::array<float, 4> scales_of(const DecodedGroup& group, PanelKind kind) {
+  if (kind == PanelKind::kInt8TwoF32 || kind == PanelKind::kInt4TwoMinF32) {
+    return {group.scale[0], group.scale[1], group.minimum[0], group.minimum[1]};
+  }
+  return {group.scale[0], group.minimum[0]};
+}
+
+bool all_finite(const DecodedGroup& group) {
+  return std::isfinite(group.scale[0]) && std::isfinite(group.scale[1]) && std::isfinite(group.minimum[0]) &&
+         std::isfinite(group.minimum[1]);
+}
+
+// Whether all weights are finite.
+bool pack_integer_column(const RawWeight& weight, const Panels& panels, const std::byte* row, int32_t column,
                          std::byte* panel) {
   const PanelFormat format = panel_format(panels.kind);
   const int64_t num_groups = panels.depth / kGroupSize;
   std::byte* scales = panel + num_groups * format.quant_bytes + column * format.scale_size;
+  bool finite = true;
   for (int64_t g = 0; g < num_groups; ++g) {
     const DecodedGroup group = decode_group(weight.quantization, row, g);
     store_quants(group, format.quant_bytes == 256, panel + g * format.quant_bytes + column * 4);
-    std::byte* scale = scales + g * scale_bytes(format);
-    store_number(scale, group.scale[0], format.scale_size);
-    if (format.num_scales == 1) continue;
-    const float second = panels.kind == PanelKind::kInt8TwoF32 ? group.scale[1] : group.minimum;
-    store_number(scale + kPanelColumns * format.scale_size, second, format.scale_size);
+    const std::array<float, 4> values = scales_of(group, panels.kind);
+    for (int32_t i = 0; i < format.num_scales; ++i) {
+      std::byte* scale = scales + g * scale_bytes(format) + i * kPanelColumns * format.scale_size;
+      store_number(scale, values[static_cast<size_t>(i)], format.scale_size);
+    }
+    finite &= all_finite(group);
   }
+  return finite;
 }
 
-void pack_float_column(const Panels& panels, const std::byte* row, int32_t column, std::byte* panel) {
-  const int32_t size = panels.kind == PanelKind::kF32 ? 4 : 2;
+// Whether all weights are finite: an exponent of ones alone makes an infinity or a NaN.
+template <class Bits>
+bool pack_float_column(const Panels& panels, const std::byte* row, int32_t column, std::byte* panel, Bits exponent) {
+  bool finite = true;
   for (int64_t k = 0; k < panels.depth; ++k) {
-    std::memcpy(panel + (k * kPanelColumns + column) * size, row + k * size, static_cast<size_t>(size));
+    Bits bits;
+    std::memcpy(&bits, row + k * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+    std::memcpy(panel + (k * kPanelColumns + column) * static_cast<int64_t>(sizeof(Bits)), &bits, sizeof(Bits));
+    finite &= (bits & exponent) != exponent;
+  }
+  return finite;
+}
+
+bool pack_column(const RawWeight& weight, const Panels& panels, const std::byte* row, int32_t column, std::byte* panel) {
+  switch (panels.kind) {
+    case PanelKind::kF32: return pack_float_column<uint32_t>(panels, row, column, panel, 0x7F800000);
+    case PanelKind::kF16: return pack_float_column<uint16_t>(panels, row, column, panel, 0x7C00);
+    case PanelKind::kBF16: return pack_float_column<uint16_t>(panels, row, column, panel, 0x7F80);
+    default: return pack_integer_column(weight, panels, row, column, panel);
   }
 }
 
-void pack_panel(const RawWeight& weight, const Panels& panels, int64_t index, std::byte* panel) {
+bool pack_panel(const RawWeight& weight, const Panels& panels, int64_t index, std::byte* panel) {
   const int64_t bytes = row_bytes(weight.quantization, weight.columns);
   const int64_t first_row = index * kPanelColumns;
   const int64_t count = std::min<int64_t>(kPanelColumns, weight.rows - first_row);
+  bool finite = true;
   for (int32_t column = 0; column < count; ++column) {
     const std::byte* row = weight.bytes + (first_row + column) * bytes;
-    if (is_integer(panels.kind)) {
-      pack_integer_column(weight, panels, row, column, panel);
-    } else {
-      pack_float_column(panels, row, column, panel);
-    }
+    finite &= pack_column(weight, panels, row, column, panel);
   }
+  return finite;
 }
 
 }  // namespace
@@ -140,13 +178,15 @@ int64_t panel_bytes(const Panels& panels) {
   return (panels.num_columns + kPanelColumns - 1) / kPanelColumns * panels.stride;
 }
 
-void pack_panels(const RawWeight& weight, const Panels& panels, std::byte* destination, ThreadPool& pool) {
+bool pack_panels(const RawWeight& weight, const Panels& panels, std::byte* destination, ThreadPool& pool) {
   const int64_t num_panels = panel_bytes(panels) / panels.stride;
+  std::atomic<bool> finite = true;
   pool.run([&](Worker& worker) {
     for (int64_t i = claim(worker, 1); i < num_panels; i = claim(worker, 1)) {
-      pack_panel(weight, panels, i, destination + i * panels.stride);
+      if (!pack_panel(weight, panels, i, destination + i * panels.stride)) finite = false;
     }
   });
+  return finite;
 }
 
 }  // namespace octavo

@@ -20,7 +20,8 @@ Panels plan_panels(const RawWeight& weight);
 // Bytes of all panels; a multiple of 64.
 int64_t panel_bytes(const Panels& panels);
 
-// Fills the panels at `destination` (zeroed, 64-byte aligned), which panels.data then points to.
-void pack_panels(const RawWeight& weight, const Panels& panels, std::byte* destination, ThreadPool& pool);
+// Fills the panels at `destination` (zeroed, 64-byte aligned), which panels.data then points to. Returns whether all
+// weights are finite.
+bool pack_panels(const RawWeight& weight, const Panels& panels, std::byte* destination, ThreadPool& pool);
 
 }  // namespace octavo

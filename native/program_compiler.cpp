@@ -1,6 +1,7 @@
 // Turns an OctavoProgramSpec into ops with pointers: checks it, packs the weights, lays out the buffers, places the
 // quantisation of activations and fuses what saves a barrier.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <unordered_map>
 
@@ -101,6 +102,8 @@ class Compiler {
     const size_t offset = out_.vectors.size();
     out_.vectors.resize(offset + static_cast<size_t>(weight(index).columns));
     dequantize_row(raw(index).quantization, raw(index).bytes, raw(index).columns, out_.vectors.data() + offset);
+    const auto added = out_.vectors.begin() + static_cast<std::ptrdiff_t>(offset);
+    if (!std::all_of(added, out_.vectors.end(), [](float value) { return std::isfinite(value); })) throw not_finite(index);
     vector_offsets_.emplace(index, offset);
   }
 
@@ -110,6 +113,10 @@ class Compiler {
       if (static_cast<OpKind>(op.kind) == OpKind::kRmsNorm) add_vector(op.weight);
       if (static_cast<OpKind>(op.kind) == OpKind::kLinear) add_vector(op.bias);
     }
+  }
+
+  WeightError not_finite(int32_t index) const {
+    return WeightError("tensor '" + std::string(weight(index).name) + "' holds a NaN or an infinity: the file is damaged");
   }
 
   // A weight that several ops use is packed once.
@@ -129,7 +136,7 @@ class Compiler {
     for (const int32_t index : order) {
       Panels& panels = panels_.at(index);
       panels.data = out_.weights.data() + done;
-      pack_panels(raw(index), panels, out_.weights.data() + done, pool_);
+      if (!pack_panels(raw(index), panels, out_.weights.data() + done, pool_)) throw not_finite(index);
       done += panel_bytes(panels);
       if (spec_.progress != nullptr) spec_.progress(done, total);
     }

@@ -25,7 +25,9 @@ const std::vector<Format>& formats() {
       {Quantization::kQ4_1, "Q4_1", {0, 2}},  {Quantization::kQ5_0, "Q5_0", {0}},
       {Quantization::kQ5_1, "Q5_1", {0, 2}},  {Quantization::kQ8_0, "Q8_0", {0}},
       {Quantization::kQ4_K, "Q4_K", {0, 2}},  {Quantization::kQ5_K, "Q5_K", {0, 2}},
-      {Quantization::kQ6_K, "Q6_K", {208}},
+      {Quantization::kQ6_K, "Q6_K", {208}},    {Quantization::kQ2_K, "Q2_K", {80, 82}},
+      {Quantization::kQ3_K, "Q3_K", {108}},    {Quantization::kIQ4_NL, "IQ4_NL", {0}},
+      {Quantization::kIQ4_XS, "IQ4_XS", {0}},
   };
   return all;
 }

@@ -13,11 +13,13 @@ f32 = np.float32
 
 
 class IntegerWeight(NamedTuple):
-    """Element (n, k) is ``scales[n, k // 16] * quants[n, k] + minima[n, k // 32]``."""
+    """Element (n, k) is ``scales[n, k // 16] * quants[n, k] + minima[n, k // 16]``."""
 
     quants: np.ndarray
     scales: np.ndarray
     minima: np.ndarray | None
+    by_halves: bool
+    """Whether each half of a group of 32 has its own scale (and minimum), or its own copy of it."""
 
 
 def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -66,14 +68,17 @@ def _integer_linear(x: np.ndarray, weight: IntegerWeight) -> np.ndarray:
             halves.append(exact.astype(f32))
         d0, d1 = d[:, 2 * g, None], d[:, 2 * g + 1, None]
         s0, s1 = weight.scales[None, :, 2 * g], weight.scales[None, :, 2 * g + 1]
-        if np.array_equal(s0, s1, equal_nan=True):
-            acc = fma(fma(halves[1], d1, halves[0] * d0), s0, acc)
-        else:  # Q6_K: a scale for each half
+        if weight.by_halves:
             acc = fma(halves[0] * d0, s0, acc)
             acc = fma(halves[1] * d1, s1, acc)
+        else:
+            acc = fma(fma(halves[1], d1, halves[0] * d0), s0, acc)
         if weight.minima is not None:
-            factor = fma(d1, sums[:, 2 * g + 1, None], d0 * sums[:, 2 * g, None])
-            acc = fma(np.broadcast_to(weight.minima[None, :, g], acc.shape), factor, acc)
+            factors = d0 * sums[:, 2 * g, None], d1 * sums[:, 2 * g + 1, None]
+            if not weight.by_halves:
+                factors = (fma(d1, sums[:, 2 * g + 1, None], factors[0]),)
+            for minima, factor in zip(weight.minima.T[2 * g :], factors, strict=False):
+                acc = fma(np.broadcast_to(minima, acc.shape), factor, acc)
     return acc
 
 
@@ -94,9 +99,14 @@ def decode(weight: Weight) -> IntegerWeight:
     quants, scales, minima = decoder.decode(blocks)
     return IntegerWeight(
         quants.reshape(rows, columns).astype(np.int64),
-        np.repeat(scales.reshape(rows, -1), columns // 16 // (scales.size // rows), axis=1),
-        None if minima is None else minima.reshape(rows, -1),
+        _by_sixteen(scales, rows, columns),
+        None if minima is None else _by_sixteen(minima, rows, columns),
+        decoder.by_halves,
     )
+
+
+def _by_sixteen(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    return np.repeat(values.reshape(rows, -1), columns // 16 // (values.size // rows), axis=1)
 
 
 def _half(blocks: np.ndarray, offset: int) -> np.ndarray:
@@ -162,9 +172,46 @@ def _q6_k(b: np.ndarray) -> tuple:
     return quants, _half(b, 208) * b[..., 192:208].view(np.int8).astype(f32), None
 
 
+def _two_bits(packed: np.ndarray) -> np.ndarray:
+    halves = packed.reshape(*packed.shape[:-1], 2, 32).astype(np.int64)
+    return np.concatenate([halves >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1).reshape(
+        *packed.shape[:-1], 256
+    )
+
+
+def _q2_k(b: np.ndarray) -> tuple:
+    scales, minima = (b[..., :16] & 15).astype(f32), (b[..., :16] >> 4).astype(f32)
+    return _two_bits(b[..., 16:80]), _half(b, 80) * scales, -(_half(b, 82) * minima)
+
+
+def _q3_k(b: np.ndarray) -> tuple:
+    third = np.stack([b[..., :32] >> bit & 1 for bit in range(8)], axis=-2).astype(np.int64) << 2
+    quants = _two_bits(b[..., 32:96]) | third.reshape(*b.shape[:-1], 256)
+    p = b[..., 96:108].astype(np.int64)
+    high = np.concatenate([p[..., 8:] >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1)
+    scales = _half(b, 108) * ((_nibbles(b[..., 96:104]) | high << 4) - 32).astype(f32)
+    return quants, scales, f32(-4) * scales
+
+
+_NON_LINEAR = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113])
+
+
+def _iq4_nl(b: np.ndarray) -> tuple:
+    return _NON_LINEAR[_nibbles(b[..., 2:])], _half(b, 0), None
+
+
+def _iq4_xs(b: np.ndarray) -> tuple:
+    p = b[..., 2:8].astype(np.int64)
+    high = (p[..., :1] | p[..., 1:2] << 8) >> np.arange(0, 16, 2) & 3
+    low = np.repeat(p[..., 2:], 2, axis=-1) >> np.tile([0, 4], 4) & 15
+    quants = _NON_LINEAR[_nibbles(b[..., 8:].reshape(*b.shape[:-1], 8, 16))]
+    return quants.reshape(*b.shape[:-1], 256), _half(b, 0) * ((low | high << 4) - 32).astype(f32), None
+
+
 class _Decoder(NamedTuple):
     elements: int
     decode: object
+    by_halves: bool = False
 
 
 _DECODERS = {
@@ -175,5 +222,9 @@ _DECODERS = {
     Quantization.Q8_0: _Decoder(32, _q8_0),
     Quantization.Q4_K: _Decoder(256, _q4_k),
     Quantization.Q5_K: _Decoder(256, _q5_k),
-    Quantization.Q6_K: _Decoder(256, _q6_k),
+    Quantization.Q6_K: _Decoder(256, _q6_k, by_halves=True),
+    Quantization.Q2_K: _Decoder(256, _q2_k, by_halves=True),
+    Quantization.Q3_K: _Decoder(256, _q3_k, by_halves=True),
+    Quantization.IQ4_NL: _Decoder(32, _iq4_nl),
+    Quantization.IQ4_XS: _Decoder(256, _iq4_xs, by_halves=True),
 }

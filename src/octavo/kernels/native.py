@@ -34,6 +34,7 @@ class NativeInterpreter:
         ConfigError: a number is out of range.
         KernelUnavailableError: no native library, or ``isa`` cannot run here.
         EngineError: the program does not fit the cache, or there is not enough memory.
+        ModelLoadError: a weight is not finite.
     """
 
     def __init__(

@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 import octavo.kernels
-from octavo.errors import ConfigError, EngineError, KernelUnavailableError
+from octavo.errors import ConfigError, EngineError, KernelUnavailableError, ModelLoadError
 from octavo.kernels.weight import Quantization
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 LIBRARY_NAME = "liboctavo_native.so"
 
 QUANTIZATION_CODES = {quantization: code for code, quantization in enumerate(Quantization)}
 """Numbers of ``octavo::Quantization``, which lists the formats in the same order."""
 
+_BAD_WEIGHT = 2
 _MIN_INT32, _MAX_INT32 = -(2**31), 2**31 - 1
 
 ProgressCallback = ctypes.CFUNCTYPE(None, c_int64, c_int64)
@@ -57,6 +58,7 @@ class WeightStruct(CheckedStruct):
     _fields_: ClassVar = [
         *_fields(c_void_p, "bytes"),
         *_fields(c_int64, "num_bytes rows columns"),
+        *_fields(c_char_p, "name"),
         *_fields(c_int32, "quantization"),
     ]
 
@@ -186,12 +188,15 @@ class NativeLibrary:
 
         Raises:
             EngineError: the code is not 0, and the message is the library's; or a number needs over 32 bits.
+            ModelLoadError: the code says that the model's weights are at fault.
         """
         for kind, value in zip(getattr(self._library, name).argtypes, arguments, strict=True):
             if kind is c_int32 and isinstance(value, int) and not _MIN_INT32 <= value <= _MAX_INT32:
                 raise EngineError(f"{name} takes numbers of 32 bits, got {value}")
-        if getattr(self._library, name)(*arguments) != 0:
-            raise EngineError(self._library.octavo_last_error().decode())
+        code = getattr(self._library, name)(*arguments)
+        if code != 0:
+            error = ModelLoadError if code == _BAD_WEIGHT else EngineError
+            raise error(self._library.octavo_last_error().decode())
 
     def create(self, name: str, *arguments: object) -> int:
         """Call a function that makes a handle and return the handle."""

@@ -178,5 +178,6 @@ def _weight_struct(weight: Weight) -> WeightStruct:
         num_bytes=weight.raw.nbytes,
         rows=rows,
         columns=weight.shape[-1],
+        name=weight.name.encode(),
         quantization=QUANTIZATION_CODES[weight.quantization],
     )

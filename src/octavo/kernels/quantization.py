@@ -40,6 +40,10 @@ BLOCK_LAYOUTS: dict[Quantization, BlockLayout] = {
     Quantization.Q4_K: BlockLayout(256, 2 + 2 + 12 + 128),
     Quantization.Q5_K: BlockLayout(256, 2 + 2 + 12 + 32 + 128),
     Quantization.Q6_K: BlockLayout(256, 128 + 64 + 16 + 2),
+    Quantization.Q2_K: BlockLayout(256, 16 + 64 + 2 + 2),
+    Quantization.Q3_K: BlockLayout(256, 32 + 64 + 12 + 2),
+    Quantization.IQ4_NL: BlockLayout(32, 2 + 16),
+    Quantization.IQ4_XS: BlockLayout(256, 2 + 2 + 4 + 128),
 }
 
 
@@ -150,6 +154,47 @@ def _decode_q6_k(blocks: Bytes) -> Float32:
     return (scales[:, :, None] * quants).reshape(-1, 256)
 
 
+def _decode_q2_k(blocks: Bytes) -> Float32:
+    # A byte for each group of 16: its scale in the low nibble, its minimum in the high one.
+    scale = _f16(blocks, 80) * (blocks[:, :16] & 0xF).astype(np.float32)
+    minimum = _f16(blocks, 82) * (blocks[:, :16] >> 4).astype(np.float32)
+    quants = _two_bits(blocks[:, 16:80]).reshape(-1, 16, 16).astype(np.float32)
+    return (scale[:, :, None] * quants - minimum[:, :, None]).reshape(-1, 256)
+
+
+def _decode_q3_k(blocks: Bytes) -> Float32:
+    # Bit g of byte i is the third bit of element i of group g (of 32). Scales are 6 bits: the low four are
+    # nibbles of 8 bytes, the high two lie in the 4 bytes that follow.
+    third = blocks[:, None, :32] >> np.arange(8, dtype=np.uint8)[:, None] & np.uint8(1)
+    quants = (_two_bits(blocks[:, 32:96]) | third << np.uint8(2)).reshape(-1, 16, 16).astype(np.float32) - 4
+    high = blocks[:, None, 104:108] >> np.array([[0], [2], [4], [6]], np.uint8) & 3
+    scales = (_nibbles(blocks[:, 96:104]) | high.reshape(-1, 16) << _NIBBLE).astype(np.float32) - 32
+    return (_f16(blocks, 108)[:, :, None] * scales[:, :, None] * quants).reshape(-1, 256)
+
+
+_NON_LINEAR = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+"""What the 4-bit integers of IQ4_NL and IQ4_XS stand for: finer near zero, where most weights are."""
+
+
+def _decode_iq4_nl(blocks: Bytes) -> Float32:
+    return _f16(blocks, 0) * _NON_LINEAR[_nibbles(blocks[:, 2:])]
+
+
+def _decode_iq4_xs(blocks: Bytes) -> Float32:
+    # Eight groups of 32 with a scale of 6 bits: two of them in bytes 2-3, four in the nibbles of bytes 4-7.
+    high = blocks[:, 2:4, None] >> np.array([0, 2, 4, 6], np.uint8) & 3
+    low = blocks[:, 4:8, None] >> np.array([0, 4], np.uint8) & 0xF
+    scales = (low.reshape(-1, 8) | high.reshape(-1, 8) << _NIBBLE).astype(np.float32) - 32
+    quants = _NON_LINEAR[_nibbles(blocks[:, 8:].reshape(-1, 16))].reshape(-1, 8, 32)
+    return ((_f16(blocks, 0) * scales)[:, :, None] * quants).reshape(-1, 256)
+
+
+def _two_bits(packed: Bytes) -> Bytes:
+    """Q2_K and Q3_K [n, 64] -> [n, 8, 32]: each 32 bytes hold the low two bits of four groups."""
+    quants = packed.reshape(-1, 2, 1, 32) >> np.array([[0], [2], [4], [6]], np.uint8) & 3
+    return quants.reshape(-1, 8, 32)
+
+
 def _apply_k_scales(blocks: Bytes, quants: Bytes) -> Float32:
     """Q4_K and Q5_K: eight groups of 32, each with a 6-bit scale and a 6-bit minimum; quants [n, 8, 32]."""
     scales, minimums = _k_scales(blocks[:, 4:16])
@@ -198,6 +243,10 @@ _DECODERS: dict[Quantization, Callable[[Bytes], Float32]] = {
     Quantization.Q4_K: _decode_q4_k,
     Quantization.Q5_K: _decode_q5_k,
     Quantization.Q6_K: _decode_q6_k,
+    Quantization.Q2_K: _decode_q2_k,
+    Quantization.Q3_K: _decode_q3_k,
+    Quantization.IQ4_NL: _decode_iq4_nl,
+    Quantization.IQ4_XS: _decode_iq4_xs,
 }
 
 

@@ -21,6 +21,10 @@ class Quantization(StrEnum):
     Q4_K = "Q4_K"
     Q5_K = "Q5_K"
     Q6_K = "Q6_K"
+    Q2_K = "Q2_K"
+    Q3_K = "Q3_K"
+    IQ4_NL = "IQ4_NL"
+    IQ4_XS = "IQ4_XS"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,6 +21,10 @@ _SCALE_FIELDS = {
     Quantization.Q4_K: ((0, 36.0 * 9.0), (2, 36.0)),
     Quantization.Q5_K: ((0, 36.0 * 18.0), (2, 36.0)),
     Quantization.Q6_K: ((208, 74.0 * 18.0),),
+    Quantization.Q2_K: ((80, 9.0 * 2.0), (82, 9.0)),
+    Quantization.Q3_K: ((108, 18.0 * 2.3),),
+    Quantization.IQ4_NL: ((0, 69.0),),
+    Quantization.IQ4_XS: ((0, 18.0 * 69.0),),
 }
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from octavo.errors import EngineError, KernelUnavailableError
+from octavo.errors import EngineError, KernelUnavailableError, ModelLoadError
 from octavo.kernels.interpreter import StepInput
 from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.program import Program, RopeSpec, RopeStyle
+from octavo.kernels.quantization import BLOCK_LAYOUTS
 from octavo.kernels.weight import Quantization, Weight
 from octavo.kv.spec import KVCacheSpec
 
@@ -67,6 +68,31 @@ def test_a_step_gives_logits_of_the_wanted_rows(interpreter: NativeInterpreter):
     assert np.isfinite(logits).all()
     np.testing.assert_array_equal(interpreter.logits(np.array([8], np.int32)), logits)
     assert interpreter.run(replace(small_step(), logit_rows=np.empty(0, np.int32))).shape == (0, VOCAB_SIZE)
+
+
+@pytest.mark.parametrize("quantization", Quantization)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_weight_that_is_not_finite_is_named(quantization: Quantization, value: float):
+    layout = BLOCK_LAYOUTS[quantization]
+    raw = np.zeros(40 * layout.num_bytes * (256 // layout.num_elements), np.uint8)
+    dtype = {Quantization.F32: "<f4", Quantization.BF16: "<u2"}.get(quantization, "<f2")
+    stored = np.float32(value).view(np.uint32) >> 16 if quantization is Quantization.BF16 else value
+    at = {"Q6_K": 208, "Q2_K": 80, "Q3_K": 108}.get(quantization, 0) + 33 * (len(raw) // 40)
+    # A scale that is infinite makes a NaN or an infinity of every weight, whatever its integer.
+    raw[at : at + np.dtype(dtype).itemsize] = np.array([stored], dtype).view(np.uint8)
+    program = Program()
+    program.linear(program.input(256), Weight("blk.0.ffn_up.weight", (40, 256), quantization, raw))
+    with pytest.raises(ModelLoadError, match=r"tensor 'blk\.0\.ffn_up\.weight' holds a NaN or an infinity"):
+        make(program)
+
+
+def test_a_norm_weight_that_is_not_finite_is_named():
+    program = Program()
+    values = np.array([1, 2, np.nan, 4] * 4, np.float32)
+    weight = Weight("norm", (16,), Quantization.F32, values.view(np.uint8))
+    program.rms_norm(program.input(16), weight, eps=1e-5)
+    with pytest.raises(ModelLoadError, match="tensor 'norm' holds a NaN"):
+        make(program)
 
 
 def int32(*values: int) -> np.ndarray:

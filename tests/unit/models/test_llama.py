@@ -181,8 +181,8 @@ def test_what_a_file_asks_for_and_cannot_have_is_one_clear_error(tiny_llama, cha
         ({"blk.0.attn_q.bias": floats(1)}, "tensor 'blk.0.attn_q.bias' belongs to a variant"),
         ({"output_norm.weight": Tensor((64,), 1, bytes(128))}, "'output_norm.weight' must be F32, found F16"),
         (
-            {"output_norm.weight": Tensor((256,), 10, bytes(84))},
-            "'output_norm.weight' has type Q2_K; supported",
+            {"output_norm.weight": Tensor((256,), 16, bytes(84))},
+            "'output_norm.weight' has type IQ2_XXS; supported",
         ),
         ({"rope_freqs.weight": floats(1, 1)}, "'rope_freqs.weight' must have shape"),
         ({"rope_freqs.weight": floats(0, *[1] * 7)}, "frequencies that are not finite"),
