@@ -191,7 +191,7 @@ def _decode_iq4_xs(blocks: Bytes) -> Float32:
 
 def _two_bits(packed: Bytes) -> Bytes:
     """Q2_K and Q3_K [n, 64] -> [n, 8, 32]: each 32 bytes hold the low two bits of four groups."""
-    quants = packed.reshape(-1, 2, 1, 32) >> np.array([[0], [2], [4], [6]], np.uint8) & 3
+    quants = packed.reshape(-1, 2, 1, 32) >> np.array([[0], [2], [4], [6]], np.uint8) & np.uint8(3)
     return quants.reshape(-1, 8, 32)
 
 
