@@ -3,17 +3,21 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Self
 
+from octavo.engine.abort_cause import AbortCause
 from octavo.engine.engine import Engine
 from octavo.engine.engine_thread import EngineThread
 from octavo.engine.lifecycle import EngineState
 from octavo.engine.output_stream import OutputStream
 from octavo.engine.prompt import Prompt, encode_prompt
 from octavo.engine.request_check import check_params
+from octavo.engine.request_record import FinishedRequest
+from octavo.engine.snapshot import EngineSnapshot
 from octavo.engine.tokenizer import Tokenizer
+from octavo.engine.watchdog import DEFAULT_STALL_S, Stall, StallReason, Watchdog
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.sched.pause import PauseMode
@@ -34,10 +38,24 @@ class AsyncEngine:
 
     Args:
         build: makes the engine; called once, in the engine's thread, so that loading blocks no event loop.
+        stall_s: work without progress for longer than this is reported, see `stall`.
+        on_finished: is told of every request that has ended, in the engine's thread; must return at once.
     """
 
-    def __init__(self, build: Callable[[], Engine]) -> None:
-        self._thread = EngineThread(build)
+    def __init__(
+        self,
+        build: Callable[[], Engine],
+        *,
+        stall_s: float = DEFAULT_STALL_S,
+        on_finished: Callable[[FinishedRequest], None] | None = None,
+    ) -> None:
+        def build_observed() -> Engine:
+            engine = build()
+            engine.telemetry.on_finished = on_finished
+            return engine
+
+        self._thread = EngineThread(build_observed)
+        self._watchdog = Watchdog(lambda: self._thread.telemetry, stall_s)
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -60,6 +78,22 @@ class AsyncEngine:
         return self._thread.num_open_streams
 
     @property
+    def snapshot(self) -> EngineSnapshot | None:
+        """Everything that is counted, as of the last step; ``None`` before the model is loaded."""
+        telemetry = self._thread.telemetry
+        return None if telemetry is None else telemetry.snapshot
+
+    @property
+    def stall(self) -> Stall | None:
+        """Why work makes no progress, while it makes none."""
+        return None if self.state.is_final else self._watchdog.stall
+
+    @property
+    def num_stalls(self) -> Mapping[StallReason, int]:
+        """Stalls since the start, by reason."""
+        return self._watchdog.num_stalls
+
+    @property
     def cause_of_death(self) -> BaseException | None:
         """What killed the engine, if it is dead."""
         return self._thread.cause_of_death
@@ -71,6 +105,7 @@ class AsyncEngine:
             EngineDeadError: the engine has stopped for good; make another one.
         """
         self._thread.start()
+        self._watchdog.start()
 
     async def wait_until_ready(self) -> None:
         """Wait until the model is loaded.
@@ -93,6 +128,7 @@ class AsyncEngine:
         request_id: str | None = None,
         *,
         priority: int = 0,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[RequestOutput]:
         """Generate; every output holds the whole text so far, the last one is ``finished``.
 
@@ -114,7 +150,13 @@ class AsyncEngine:
         self._thread.open_stream(
             stream,
             lambda engine: engine.add_request(
-                name, token_ids, sampling_params, prompt=text, priority=priority, cache_salt=cache_salt
+                name,
+                token_ids,
+                sampling_params,
+                prompt=text,
+                priority=priority,
+                cache_salt=cache_salt,
+                trace_headers=trace_headers,
             ),
         )
         try:
@@ -126,9 +168,13 @@ class AsyncEngine:
         finally:
             self._thread.close_stream(stream)
 
-    async def abort(self, request_id: str) -> None:
-        """End a request; its stream ends with finish reason "abort". An unknown id is ignored."""
-        self._thread.abort(request_id)
+    async def abort(self, request_id: str, cause: AbortCause = AbortCause.REQUESTED) -> None:
+        """End a request; its stream ends with finish reason "abort". An unknown id is ignored.
+
+        Args:
+            cause: why, for logs and counters.
+        """
+        self._thread.abort(request_id, cause)
 
     async def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
         """Admit nobody, or compute nothing at all, until `resume`; returns when no step is under way.
@@ -163,5 +209,6 @@ class AsyncEngine:
         deadline = time.monotonic() + drain_s
         self._thread.drain(deadline)
         stopped = await asyncio.to_thread(self._thread.join, drain_s + EXIT_GRACE_S)
+        self._watchdog.stop()
         if not stopped:
             raise self._thread.give_up(f"the engine did not stop within {drain_s + EXIT_GRACE_S:.0f} s")

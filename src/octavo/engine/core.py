@@ -1,9 +1,14 @@
 """`EngineCore`: schedule, compute, update, over and over."""
 
 import logging
+import time
+from collections.abc import Callable
 
+from octavo.engine.abort_cause import AbortCause
 from octavo.engine.runner import Runner
+from octavo.engine.telemetry import EngineTelemetry
 from octavo.errors import EngineDeadError, InvariantError, StepError
+from octavo.sched.diagnosis import why_nothing_runs
 from octavo.sched.output import SchedulerOutput
 from octavo.sched.request import FinishReason, Request
 from octavo.sched.scheduler import Scheduler
@@ -27,11 +32,18 @@ class EngineCore:
         runner: what computes them.
         num_steps: steps that ran, failed ones left out.
         num_failed_steps: steps that failed since the start.
+        telemetry: what is counted and timed.
+
+    Args:
+        clock: for telemetry [s].
     """
 
-    def __init__(self, scheduler: Scheduler, runner: Runner) -> None:
+    def __init__(
+        self, scheduler: Scheduler, runner: Runner, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.scheduler = scheduler
         self.runner = runner
+        self.telemetry = EngineTelemetry(scheduler, clock)
         self.num_steps = 0
         self.num_failed_steps = 0
         self._num_failed_in_a_row = 0
@@ -48,8 +60,16 @@ class EngineCore:
         self._check_alive()
         self.scheduler.add(*requests)
 
-    def finish(self, request_id: str, reason: FinishReason, *, stop_reason: str | None = None) -> bool:
+    def finish(
+        self,
+        request_id: str,
+        reason: FinishReason,
+        *,
+        stop_reason: str | None = None,
+        cause: AbortCause | None = None,
+    ) -> bool:
         """End a request from outside; returns whether it was there and still going."""
+        self.telemetry.request_ended(request_id, reason, cause)
         return self.scheduler.finish(request_id, reason, stop_reason=stop_reason)
 
     def step(self) -> list[RequestUpdate]:
@@ -76,6 +96,7 @@ class EngineCore:
 
     def _compute(self, output: SchedulerOutput) -> list[RequestUpdate]:
         self._num_idle_in_a_row = 0
+        self.telemetry.step_began(output)
         try:
             runner_output = self.runner.submit(output).result()
         except StepError as error:
@@ -83,10 +104,13 @@ class EngineCore:
             return []
         self._num_failed_in_a_row = 0
         self.num_steps += 1
-        return self.scheduler.update(output, runner_output)
+        updates = self.scheduler.update(output, runner_output)
+        self.telemetry.step_ended(updates)
+        return updates
 
     def _roll_back(self, output: SchedulerOutput, error: StepError) -> None:
         self.scheduler.rollback(output)
+        self.telemetry.step_failed()
         self.num_failed_steps += 1
         self._num_failed_in_a_row += 1
         if self._num_failed_in_a_row >= MAX_FAILED_STEPS:
@@ -96,12 +120,15 @@ class EngineCore:
     def _idle(self) -> list[RequestUpdate]:
         """Nothing was scheduled. While there is work, a deadlock."""
         is_stuck = self.scheduler.has_work
+        reason = why_nothing_runs(self.scheduler) if is_stuck else ""
+        self.telemetry.nothing_scheduled(reason)
         self._num_idle_in_a_row = self._num_idle_in_a_row + 1 if is_stuck else 0
         if self._num_idle_in_a_row >= MAX_IDLE_STEPS:
             scheduler = self.scheduler
             raise InvariantError(
                 f"{MAX_IDLE_STEPS} steps in a row made no progress: {scheduler.num_running} requests "
-                f"running, {scheduler.num_waiting} waiting, {self.runner.num_blocks} blocks"
+                f"running, {scheduler.num_waiting} waiting, {self.runner.num_blocks} blocks; "
+                f"{reason}"
             )
         return []
 

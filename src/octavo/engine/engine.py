@@ -2,12 +2,14 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from octavo.engine.abort_cause import AbortCause
 from octavo.engine.choice import choice_ids
 from octavo.engine.core import EngineCore
 from octavo.engine.output_processor import OutputProcessor, ProcessedUpdates
 from octavo.engine.request_check import check_params, check_place, check_request
+from octavo.engine.telemetry import EngineTelemetry
 from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import InvalidRequestError
 from octavo.kv.hashing import BlockHasher, ExtraKey, ExtraKeyKind
@@ -52,6 +54,11 @@ class Engine:
         self._outputs = OutputProcessor(tokenizer)
 
     @property
+    def telemetry(self) -> EngineTelemetry:
+        """What is counted and timed; other threads may read its published records."""
+        return self.core.telemetry
+
+    @property
     def has_unfinished_requests(self) -> bool:
         """Whether any request is under way, held back by a pause or not."""
         return self.core.has_unfinished_requests
@@ -80,6 +87,7 @@ class Engine:
         prompt: str | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> None:
         """Let a request wait for its turn.
 
@@ -90,6 +98,7 @@ class Engine:
             prompt: the text that the ids come from, returned with the output.
             priority: lower runs first under the priority policy.
             cache_salt: only requests with the same salt share cached blocks.
+            trace_headers: handed on, unread, to whoever records requests that have ended.
 
         Raises:
             InvalidRequestError: a value is out of range, or the id is in use.
@@ -99,10 +108,7 @@ class Engine:
         """
         check_place(request_id, priority)
         check_params(params)
-        if request_id in self._outputs:
-            raise InvalidRequestError(
-                f"request id {request_id!r} is in use; choose another", param="request_id"
-            )
+        self._check_id_is_free(request_id)
         check_request(prompt_token_ids, params, cache_salt=cache_salt, vocab_size=self.tokenizer.vocab_size)
         seed = self._seeds() if params.seed is None else params.seed
         first_id, *sibling_ids = choice_ids(request_id, params.n)
@@ -129,6 +135,13 @@ class Engine:
         # Nothing can fail after the scheduler has taken them.
         self.core.add(first, *siblings)
         self._outputs.add(progress)
+        self.telemetry.request_added(request_id, (first, *siblings), trace_headers)
+
+    def _check_id_is_free(self, request_id: str) -> None:
+        if request_id in self._outputs:
+            raise InvalidRequestError(
+                f"request id {request_id!r} is in use; choose another", param="request_id"
+            )
 
     def step(self) -> list[RequestOutput]:
         """Run one step.
@@ -143,10 +156,14 @@ class Engine:
         processed: ProcessedUpdates = self._outputs.process(self.core.step())
         for stop in processed.stops:
             self.core.finish(stop.request_id, FinishReason.STOP, stop_reason=stop.stop_string)
+        self.telemetry.publish()
         return processed.outputs
 
-    def abort(self, request_id: str) -> RequestOutput | None:
+    def abort(self, request_id: str, cause: AbortCause = AbortCause.REQUESTED) -> RequestOutput | None:
         """End a request and give its blocks back.
+
+        Args:
+            cause: why, for logs and counters.
 
         Returns:
             Its last output, with finish reason "abort"; ``None`` if it is unknown or has ended.
@@ -156,12 +173,13 @@ class Engine:
             return None
         output, choice_ids = aborted
         for choice_id in choice_ids:
-            self.core.finish(choice_id, FinishReason.ABORT)
+            self.core.finish(choice_id, FinishReason.ABORT, cause=cause)
         return output
 
-    def abort_all(self) -> list[RequestOutput]:
+    def abort_all(self, cause: AbortCause = AbortCause.REQUESTED) -> list[RequestOutput]:
         """End every request; returns their last outputs."""
-        outputs = [self.abort(request_id) for request_id in self.request_ids]
+        outputs = [self.abort(request_id, cause) for request_id in self.request_ids]
+        self.telemetry.publish()
         return [output for output in outputs if output is not None]
 
     def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
@@ -182,5 +200,5 @@ class Engine:
 
     def close(self) -> None:
         """End every request and give back memory and threads; calling it again does nothing."""
-        self.abort_all()
+        self.abort_all(AbortCause.SHUTDOWN)
         self.core.close()

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from octavo.engine.abort_cause import AbortCause
 from octavo.engine.engine import Engine
 from octavo.engine.lifecycle import EngineState
 from octavo.engine.output_stream import OutputStream
+from octavo.engine.telemetry import EngineTelemetry
 from octavo.errors import DrainingError, EngineDeadError, EngineError, InvariantError
 from octavo.outputs import RequestOutput
 
@@ -66,6 +68,11 @@ class EngineThread:
         if self._engine is None:
             raise self._dead_error()
         return self._engine
+
+    @property
+    def telemetry(self) -> EngineTelemetry | None:
+        """What the engine publishes, once it is built."""
+        return None if self._engine is None else self._engine.telemetry
 
     @property
     def cause_of_death(self) -> BaseException | None:
@@ -120,10 +127,10 @@ class EngineThread:
             self._open_streams.discard(stream)
             self._post(lambda engine: self._abandon(engine, stream))
 
-    def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str, cause: AbortCause) -> None:
         """End a request; its stream ends with what it had so far."""
         with self._changed:
-            self._post(lambda engine: self._abort(engine, request_id))
+            self._post(lambda engine: self._abort(engine, request_id, cause))
 
     async def call(self, function: Callable[[Engine], T]) -> T:
         """Run a function in the engine's thread, between two steps.
@@ -190,21 +197,27 @@ class EngineThread:
         if self._engine is not None:
             # Whatever state it is in, the first error is the one to tell.
             with contextlib.suppress(Exception):
+                self._engine.telemetry.engine_died()
+            with contextlib.suppress(Exception):
                 self._engine.core.close()
 
     def _run_steps(self, engine: Engine) -> None:
         while True:
             with self._changed:
                 while self._is_idle(engine):
+                    engine.telemetry.rest()
                     self._changed.wait()
                 commands, self._inbox = self._inbox, []
                 is_draining = self._state is not EngineState.READY
+            engine.telemetry.wake()
             for command in commands:
                 command(engine)
+            if commands:
+                engine.telemetry.publish()
             if is_draining:
                 engine.resume()  # what a pause holds back would never finish
             if is_draining and (not engine.has_unfinished_requests or time.monotonic() >= self._deadline):
-                self._deliver(engine.abort_all())
+                self._deliver(engine.abort_all(AbortCause.SHUTDOWN))
                 return
             if engine.has_work:
                 self._deliver(engine.step())
@@ -235,8 +248,8 @@ class EngineThread:
         del self._streams_by_request[stream.request_id]
         stream.is_under_way = False
 
-    def _abort(self, engine: Engine, request_id: str) -> None:
-        output = engine.abort(request_id)
+    def _abort(self, engine: Engine, request_id: str, cause: AbortCause) -> None:
+        output = engine.abort(request_id, cause)
         if output is not None:
             self._deliver([output])
 
@@ -244,7 +257,7 @@ class EngineThread:
         # The id alone does not say whose request it is: it may have been used again since.
         if stream.is_under_way:
             self._forget(stream)
-            engine.abort(stream.request_id)
+            engine.abort(stream.request_id, AbortCause.CLIENT_GONE)
 
     def _answer(self, engine: Engine, future: Future[T], function: Callable[[Engine], T]) -> None:
         try:

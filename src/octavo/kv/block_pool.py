@@ -25,9 +25,18 @@ class BlockPool:
         null_block: the extra one.
         free_block_queue: blocks with ``ref_cnt`` 0, next to be used first.
         cached_blocks: findable blocks, in use or free.
+        num_shared_blocks: blocks that more than one holds.
+        num_evictions: findable blocks handed out again, and so forgotten, since the start.
     """
 
-    __slots__ = ("blocks", "cached_blocks", "free_block_queue", "null_block")
+    __slots__ = (
+        "blocks",
+        "cached_blocks",
+        "free_block_queue",
+        "null_block",
+        "num_evictions",
+        "num_shared_blocks",
+    )
 
     def __init__(self, num_blocks: int) -> None:
         if num_blocks < 1:
@@ -36,6 +45,8 @@ class BlockPool:
         self.null_block = KVCacheBlock(num_blocks)
         self.free_block_queue = FreeBlockQueue(self.blocks)
         self.cached_blocks = BlockHashToBlockMap()
+        self.num_shared_blocks = 0
+        self.num_evictions = 0
 
     @property
     def num_blocks(self) -> int:
@@ -61,7 +72,7 @@ class BlockPool:
         blocks = self.free_block_queue.popleft_n(num_blocks)
         for block in blocks:
             block.ref_cnt = 1
-        self.cached_blocks.remove_findable(blocks)
+        self.num_evictions += self.cached_blocks.remove_findable(blocks)
         return blocks
 
     def acquire(self, blocks: Sequence[KVCacheBlock]) -> None:
@@ -73,6 +84,8 @@ class BlockPool:
                 if block is null_block:
                     continue
                 remove(block)
+            elif block.ref_cnt == 1:
+                self.num_shared_blocks += 1
             block.ref_cnt += 1
 
     def release(self, blocks: Sequence[KVCacheBlock]) -> None:
@@ -119,6 +132,7 @@ class BlockPool:
                 freed.append(block)
             else:
                 block.ref_cnt -= 1
+                self.num_shared_blocks -= block.ref_cnt == 1
         return freed
 
     def commit(self, blocks: Sequence[KVCacheBlock], block_hashes: Sequence[BlockHash]) -> list[KVCacheBlock]:

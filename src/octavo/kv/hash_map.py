@@ -61,18 +61,21 @@ class BlockHashToBlockMap:
             del self._first[block_hash]
         block.block_hash = None
 
-    def remove_findable(self, blocks: Iterable[KVCacheBlock]) -> None:
-        """Make ``blocks`` unfindable, whether or not they were findable."""
+    def remove_findable(self, blocks: Iterable[KVCacheBlock]) -> int:
+        """Make ``blocks`` unfindable, whether or not they were findable; returns how many were."""
         first, duplicates = self._first, self._duplicates
+        num_removed = 0
         for block in blocks:
             block_hash = block.block_hash
             if block_hash is None:
                 continue
+            num_removed += 1
             if block_hash not in duplicates and first.get(block_hash) is block:
                 del first[block_hash]  # `remove`, inlined where the hash has one block: evicting is all this
                 block.block_hash = None
             else:
                 self.remove(block)
+        return num_removed
 
     def _remove_duplicate(self, block_hash: BlockHash, block_id: int | None = None) -> KVCacheBlock:
         """Take out the duplicate with this id, or the oldest one."""
@@ -94,6 +97,11 @@ class BlockHashToBlockMap:
             block.block_hash = None
         self._first.clear()
         self._duplicates.clear()
+
+    @property
+    def num_blocks(self) -> int:
+        """Findable blocks, duplicates included."""
+        return len(self._first) + sum(map(len, self._duplicates.values()))
 
     def blocks(self) -> Iterator[KVCacheBlock]:
         """Every findable block, duplicates included."""

@@ -1,6 +1,7 @@
 """`check_invariants`: everything that must hold of the cache between any two operations.
 
-    references    a block's count is the number of tables that hold it, plus pins of copies; never negative
+    references    a block's count is the number of tables that hold it, plus pins of copies; never negative;
+                  blocks with more than one are counted as shared
     free queue    exactly the blocks nobody holds, each once, the same in both directions
     hash map      exactly the hashed blocks, each under its own hash
     tables        no block twice, and no block that is hashed as another prefix than its request's
@@ -61,11 +62,16 @@ def _broken_references(manager: KVCacheManager) -> list[str]:
     expected = Counter(manager.step_log.pins)
     for table in manager.req_to_blocks.values():
         expected.update(table.block_ids)
-    return [
+    pool = manager.block_pool
+    broken = [
         f"block {block.block_id} has {block.ref_cnt} references, but {expected[block.block_id]} holders"
-        for block in manager.block_pool.blocks
+        for block in pool.blocks
         if block.ref_cnt != expected[block.block_id]
     ]
+    num_shared = sum(block.ref_cnt > 1 for block in pool.blocks)
+    if num_shared != pool.num_shared_blocks:
+        broken.append(f"{num_shared} blocks are shared, but {pool.num_shared_blocks} are counted as shared")
+    return broken
 
 
 def _broken_queue(pool: BlockPool) -> list[str]:

@@ -36,9 +36,10 @@ class StepLog:
 
     Attributes:
         pins: references held by copies, by block id; no entry is zero.
+        num_copies: copies ordered since the start.
     """
 
-    __slots__ = ("_commits", "_pool", "_queued", "_taken", "pins")
+    __slots__ = ("_commits", "_pool", "_queued", "_taken", "num_copies", "pins")
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
@@ -46,6 +47,7 @@ class StepLog:
         self._queued: list[_Copy] = []
         self._taken: list[_Copy] = []
         self.pins: Counter[int] = Counter()
+        self.num_copies = 0
 
     def record_commit(self, table: BlockTable, start: int, blocks: list[KVCacheBlock]) -> None:
         """Entries of ``table`` from ``start`` on were committed, which made ``blocks`` findable."""
@@ -59,6 +61,7 @@ class StepLog:
         self.pins[dst.block_id] += 1
         self.pins[src.block_id] += 1  # the reference that the table had
         self._queued.append(_Copy(src, dst))
+        self.num_copies += 1
 
     def take_copies(self) -> list[BlockCopy]:
         """Copies ordered since the last call, to be made in this order."""

@@ -33,6 +33,9 @@ class Scheduler:
         kv: the cache whose blocks are handed out; no one else may use it.
         max_model_len: longest sequence, prompt and output together [tokens].
 
+    Attributes:
+        kv, running, waiting: to look at; only the scheduler changes them.
+
     Raises:
         ConfigError: without chunked prefill, a step must have room for the longest sequence.
     """
@@ -45,12 +48,12 @@ class Scheduler:
                 f"second or set enable_chunked_prefill"
             )
         self._config = config
-        self._kv = kv
+        self.kv = kv
         self._limit = SequenceLimit(max_model_len, num_blocks=kv.num_blocks, block_size=kv.block_size)
         self._policy = make_policy(config.scheduling_policy)
         self._requests: dict[str, Request] = {}
-        self._waiting = self._policy.make_queue()
-        self._running: dict[str, Request] = {}
+        self.waiting = self._policy.make_queue()
+        self.running: dict[str, Request] = {}
         self._released_ids: list[str] = []
         self._under_way: StepPlan | None = None
         self.pause_mode: PauseMode | None = None  # who is held back, until it is None again
@@ -76,12 +79,12 @@ class Scheduler:
                 )
             self._limit.check(request)
             new_ids.add(request.request_id)
-        check_queue(len(self._waiting), len(requests), self._config.max_waiting_requests)
+        check_queue(len(self.waiting), len(requests), self._config.max_waiting_requests)
         for request in requests:
             self._num_arrivals += 1
             request.arrival_index = self._num_arrivals
             self._requests[request.request_id] = request
-            self._waiting.push(request)
+            self.waiting.push(request)
 
     def finish(self, request_id: str, reason: FinishReason, *, stop_reason: int | str | None = None) -> bool:
         """End a request from outside, in whatever state it is: an abort, or a stop string was found.
@@ -107,7 +110,7 @@ class Scheduler:
             InvariantError: a step is under way.
         """
         self._check_no_step_under_way("preempt_all")
-        for request in reversed(list(self._running.values())):
+        for request in reversed(list(self.running.values())):
             self._preempt(request)
 
     def reset_prefix_cache(self, *, reset_running: bool = False) -> bool:
@@ -121,17 +124,17 @@ class Scheduler:
         """
         if reset_running and self._under_way is None:
             self.preempt_all()
-        return self._kv.reset_prefix_cache()
+        return self.kv.reset_prefix_cache()
 
     @property
     def num_waiting(self) -> int:
         """Requests that wait for admission, preempted ones included."""
-        return len(self._waiting)
+        return len(self.waiting)
 
     @property
     def num_running(self) -> int:
         """Requests that hold blocks."""
-        return len(self._running)
+        return len(self.running)
 
     @property
     def has_unfinished_requests(self) -> bool:
@@ -143,7 +146,7 @@ class Scheduler:
         """Whether there are requests that no pause holds back."""
         if self.pause_mode is None:
             return bool(self._requests)
-        return self.pause_mode is PauseMode.NEW and bool(self._running)
+        return self.pause_mode is PauseMode.NEW and bool(self.running)
 
     # ---- a step ------------------------------------------------------------------------------
 
@@ -188,7 +191,7 @@ class Scheduler:
                     failed.append(request)
         if failed:
             self._disown(failed, output)
-        self._kv.confirm_step()
+        self.kv.confirm_step()
         for request in ended:
             self._forget(request)
         return updates
@@ -202,7 +205,7 @@ class Scheduler:
             InvariantError: ``output`` is not the step under way.
         """
         self._end_step(output)
-        self._kv.rollback_step()
+        self.kv.rollback_step()
         # Whether the runner dropped the rows that the failed step named is unknown, so they are named again.
         self._released_ids[:0] = output.released_request_ids
         for scheduled in reversed(output.scheduled):
@@ -216,23 +219,23 @@ class Scheduler:
     # ---- running requests ----------------------------------------------------------------------
 
     def _schedule_running(self, step: StepPlan) -> None:
-        for request in list(self._running.values()):
+        for request in list(self.running.values()):
             if step.token_budget == 0:
                 break
             if request.status is not RequestStatus.RUNNING:  # preempted for one before it
                 continue
             num_new_tokens = step.chunk(request.num_tokens - request.num_computed_tokens)
             if self._allocate_by_force(request, num_new_tokens, step):
-                step.grant(request, num_new_tokens, self._kv.take_table_changes(request.request_id))
+                step.grant(request, num_new_tokens, self.kv.take_table_changes(request.request_id))
         # Only now, when nobody can be preempted any more, may others find what this step fills.
         for request_id in step.scheduled:
-            request = self._running[request_id]
-            self._kv.commit(request, request.num_computed_tokens)
+            request = self.running[request_id]
+            self.kv.commit(request, request.num_computed_tokens)
 
     def _allocate_by_force(self, request: Request, num_new_tokens: int, step: StepPlan) -> bool:
         """Allocate, preempting until it succeeds; false if the request itself had to give way."""
-        while self._kv.allocate(request, num_new_tokens) is None:
-            victim = self._policy.victim(self._running)
+        while self.kv.allocate(request, num_new_tokens) is None:
+            victim = self._policy.victim(self.running)
             step.take_back(victim.request_id)
             step.admits = False
             self._preempt(victim)
@@ -245,17 +248,17 @@ class Scheduler:
     def _admit_waiting(self, step: StepPlan) -> None:
         max_num_seqs = self._config.max_num_seqs
         skipped: list[Request] = []
-        while self._waiting and step.token_budget > 0 and len(self._running) < max_num_seqs:
-            request = self._waiting.peek()
-            hit = self._kv.lookup(request)
+        while self.waiting and step.token_budget > 0 and len(self.running) < max_num_seqs:
+            request = self.waiting.peek()
+            hit = self.kv.lookup(request)
             if self._is_ready(request, hit):
                 if not self._admit(request, hit, step):
                     break
             elif len(skipped) < max_num_seqs:  # bounds the cost of a step, however many wait
-                skipped.append(self._waiting.pop())
+                skipped.append(self.waiting.pop())
             else:
                 break
-        self._waiting.put_back(skipped)
+        self.waiting.put_back(skipped)
 
     def _is_ready(self, request: Request, hit: PrefixHit) -> bool:
         """Whether nobody is computing what the request needs next.
@@ -263,12 +266,12 @@ class Scheduler:
         It never waits for something that makes no progress: whoever computes a prefix is running, and
         when nobody is, the front request is ready whatever it would rather wait for.
         """
-        if not self._running:
+        if not self.running:
             return True
         first = self._first_sibling(request)
         if first is not None:
             return first.num_output_tokens > 0
-        return not self._kv.is_prefix_in_flight(request, hit)
+        return not self.kv.is_prefix_in_flight(request, hit)
 
     def _first_sibling(self, request: Request) -> Request | None:
         """The first of the siblings, if it can be forked, now or when it has computed the prompt."""
@@ -284,16 +287,16 @@ class Scheduler:
         num_found_tokens = num_forked_tokens + hit.num_tokens
         num_new_tokens = step.chunk(request.num_tokens - num_found_tokens)
         if num_new_tokens == 0 or not self._allocate_politely(request, num_new_tokens, hit, step):
-            self._kv.free(request)
+            self.kv.free(request)
             request.num_computed_tokens = 0
             return False
         self._record_admission(request, num_forked_tokens=num_forked_tokens, num_hit_tokens=hit.num_tokens)
-        self._running[request.request_id] = self._waiting.pop()
+        self.running[request.request_id] = self.waiting.pop()
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = num_found_tokens
-        table_change = self._kv.take_table_changes(request.request_id)
+        table_change = self.kv.take_table_changes(request.request_id)
         step.grant(request, num_new_tokens, table_change, is_new=True)
-        self._kv.commit(request, request.num_computed_tokens)  # the next one admitted may find it already
+        self.kv.commit(request, request.num_computed_tokens)  # the next one admitted may find it already
         return True
 
     def _fork_instead(self, request: Request, hit: PrefixHit) -> PrefixHit:
@@ -302,7 +305,7 @@ class Scheduler:
         num_shared_tokens = request.num_prompt_tokens - 1  # the last one is computed again, for its logits
         if first is None or first.num_output_tokens == 0 or num_shared_tokens <= hit.num_tokens:
             return hit
-        self._kv.fork(first, request, num_shared_tokens)
+        self.kv.fork(first, request, num_shared_tokens)
         request.num_computed_tokens = num_shared_tokens
         return NO_HIT
 
@@ -311,11 +314,11 @@ class Scheduler:
     ) -> bool:
         """Allocate, if all known tokens fit beside what the requests ahead of it still need for theirs."""
         end = request.num_computed_tokens + hit.num_tokens + num_new_tokens
-        new_block_ids = self._kv.allocate(
+        new_block_ids = self.kv.allocate(
             request,
             num_new_tokens,
             hit=hit,
-            respect_watermark=bool(self._running),
+            respect_watermark=bool(self.running),
             reserved_blocks=step.reserved_blocks + step.num_later_blocks(request, end),
         )
         return new_block_ids is not None
@@ -324,7 +327,7 @@ class Scheduler:
         is_resumed = request.num_preemptions > 0
         if not is_resumed:
             request.num_cached_tokens = num_forked_tokens + num_hit_tokens
-        was_looked_up = self._kv.enable_prefix_caching and not request.skip_prefix_lookup
+        was_looked_up = self.kv.enable_prefix_caching and not request.skip_prefix_lookup
         if was_looked_up and not num_forked_tokens:
             self.stats.record_lookup(request.num_tokens, num_hit_tokens, is_resumed=is_resumed)
 
@@ -336,7 +339,7 @@ class Scheduler:
         request.status = RequestStatus.PREEMPTED
         request.num_preemptions += 1
         self.stats.num_preemptions += 1
-        self._waiting.put_back([request])
+        self.waiting.put_back([request])
 
     def _disown(self, failed: list[Request], output: SchedulerOutput) -> None:
         """Nobody may find what a failed computation wrote in this step, or go on from it.
@@ -345,24 +348,24 @@ class Scheduler:
         that was any good; if not, nobody knows, and it starts over.
         """
         for request in failed:
-            self._kv.uncommit(request)
+            self.kv.uncommit(request)
         for scheduled in reversed(output.scheduled):
             if scheduled.new_request is not None and not scheduled.samples:
                 request = self._requests[scheduled.request_id]
-                self._kv.uncommit(request)
+                self.kv.uncommit(request)
                 if not request.is_finished:
                     self._preempt(request)
 
     def _forget(self, request: Request) -> None:
         """A finished request leaves the scheduler."""
-        if not self._waiting.remove(request.request_id):
+        if not self.waiting.remove(request.request_id):
             self._release(request)
         del self._requests[request.request_id]
 
     def _release(self, request: Request) -> None:
         """Take blocks and row from a running request: the one path for every end and for preemption."""
-        del self._running[request.request_id]
-        self._kv.free(request)
+        del self.running[request.request_id]
+        self.kv.free(request)
         request.num_computed_tokens = 0
         self._released_ids.append(request.request_id)
 
@@ -375,7 +378,7 @@ class Scheduler:
             chunk_limit=chunk_limit(config, num_requests=len(self._requests)),
             may_split=config.enable_chunked_prefill,
             admits=self.pause_mode is None,
-            block_size=self._kv.block_size,
+            block_size=self.kv.block_size,
         )
 
     def _start(self, step: StepPlan) -> SchedulerOutput:
@@ -385,7 +388,7 @@ class Scheduler:
         self._under_way = step
         released_ids, self._released_ids = self._released_ids, []
         scheduled = tuple(step.scheduled.values())
-        return SchedulerOutput(self._num_steps, scheduled, self._kv.take_block_copies(), released_ids)
+        return SchedulerOutput(self._num_steps, scheduled, self.kv.take_block_copies(), released_ids)
 
     def _end_step(self, output: SchedulerOutput) -> None:
         if self._under_way is None or output.step != self._num_steps:

@@ -7,6 +7,7 @@ import pytest
 from async_harness import PATIENCE_S, Gate, endless, last_of, last_output, run, spell, start_one, until
 from engine_fakes import make_engine
 
+from octavo.engine.abort_cause import AbortCause
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.lifecycle import EngineState
 from octavo.errors import (
@@ -216,3 +217,47 @@ def test_a_broken_invariant_is_the_end_wherever_it_shows(method, monkeypatch):
         return engine.state
 
     assert run(scenario()) is EngineState.DEAD
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (lambda engine, stream: stream.aclose(), AbortCause.CLIENT_GONE),
+        (lambda engine, stream: engine.abort("one"), AbortCause.REQUESTED),
+        (lambda engine, stream: engine.abort("one", AbortCause.TIMEOUT), AbortCause.TIMEOUT),
+        (lambda engine, stream: engine.shutdown(drain_s=0.0), AbortCause.SHUTDOWN),
+    ],
+    ids=["a reader that leaves", "abort", "abort with a cause", "the end of draining"],
+)
+def test_why_a_request_was_ended_early_is_told(end, cause):
+    finished = []
+
+    async def scenario():
+        engine = AsyncEngine(lambda: make_engine(endless).engine, on_finished=finished.append)
+        async with engine:
+            stream, _ = await start_one(engine)
+            await end(engine, stream)
+            await until(lambda: finished)
+            await stream.aclose()
+        assert engine.snapshot.aborted == {cause.value: 1}
+        assert engine.snapshot.blocks.num_active == 0
+
+    run(scenario())
+    assert [(record.request_id, record.abort_cause) for record in finished] == [("one", cause)]
+
+
+def test_the_death_of_an_engine_is_the_cause_of_its_requests_end():
+    finished = []
+
+    async def scenario():
+        engine = AsyncEngine(
+            lambda: make_engine(endless, runner_options={"failing_steps": [2, 3]}).engine,
+            on_finished=finished.append,
+        )
+        engine.start()
+        with pytest.raises(EngineDeadError):
+            await last_output(engine, max_tokens=50)
+        await until(lambda: engine.snapshot.aborted)
+
+    run(scenario())
+    assert [record.abort_cause for record in finished] == [AbortCause.ENGINE_DEAD]

@@ -50,7 +50,10 @@ def test_a_dump_shows_tables_references_queue_and_map(manager, request_a):
 
 def test_a_reference_nobody_holds(manager):
     manager.block_pool.blocks[1].ref_cnt = 2
-    assert broken(manager) == ["block 1 has 2 references, but 1 holders"]
+    assert broken(manager) == [
+        "block 1 has 2 references, but 1 holders",
+        "1 blocks are shared, but 0 are counted as shared",
+    ]
 
 
 def test_a_pin_without_reference(manager):

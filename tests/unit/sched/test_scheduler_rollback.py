@@ -52,7 +52,7 @@ def test_requests_of_a_failed_step_go_back_in_order():
     h.step()
     output = h.schedule()
     h.fail_step(output)
-    assert [request.request_id for request in h.scheduler._waiting] == list("012345")
+    assert [request.request_id for request in h.scheduler.waiting] == list("012345")
     assert h.scheduler.num_running == 0
     resumed = h.step()
     assert [s.request_id for s in resumed.scheduled] == list("0123")
@@ -106,7 +106,7 @@ def test_reset_of_running_requests_changes_no_output():
         h.step()
     assert h.scheduler.num_running == 10
     assert h.scheduler.reset_prefix_cache(reset_running=True)
-    assert [request.request_id for request in h.scheduler._waiting] == [str(i) for i in range(10)]
+    assert [request.request_id for request in h.scheduler.waiting] == [str(i) for i in range(10)]
     assert h.step().num_scheduled_tokens == 10 * 12  # nothing was found
     run_and_check(h)
 

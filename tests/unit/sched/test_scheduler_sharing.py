@@ -72,7 +72,7 @@ def test_unrelated_requests_overtake_those_that_wait_for_a_prefix():
     h.add("other", range(100, 104))
     h.step()
     assert h.scheduled_counts == [{"computes": 8, "other": 4}]
-    assert [request.request_id for request in h.scheduler._waiting] == ["waits"]
+    assert [request.request_id for request in h.scheduler.waiting] == ["waits"]
     run_and_check(h)
 
 
@@ -85,7 +85,7 @@ def test_skipped_requests_keep_their_order():
     for name in "de":
         h.add(name, [*range(40), ord(name)])
     h.step()
-    assert [request.request_id for request in h.scheduler._waiting] == list("abcde")
+    assert [request.request_id for request in h.scheduler.waiting] == list("abcde")
     run_and_check(h)
 
 
@@ -97,7 +97,7 @@ def test_a_step_looks_at_a_bounded_number_of_requests_that_are_not_ready():
     h.add("other", range(100, 104))
     h.step()
     assert h.scheduled_counts == [{"computes": 8}]
-    assert [r.request_id for r in h.scheduler._waiting] == ["waits0", "waits1", "waits2", "waits3", "other"]
+    assert [r.request_id for r in h.scheduler.waiting] == ["waits0", "waits1", "waits2", "waits3", "other"]
     run_and_check(h)
 
 
