@@ -1,0 +1,1 @@
+"""The OpenAI-compatible HTTP server over `AsyncEngine`. HTTP stays in here; no numpy."""
