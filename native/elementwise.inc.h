@@ -39,20 +39,29 @@ OCTAVO_INLINE void store_lanes(float* p, f32x16 a, int lanes) {
   }
 }
 
-inline void rms_norm_row(const RmsNormOp& op, int64_t row) {
-  const float* x = op.x + row * op.width;
-  float* out = op.out == nullptr ? nullptr : op.out + row * op.width;
+// What a norm multiplies `width` elements by.
+OCTAVO_INLINE f32x16 inverse_rms(const float* x, int32_t width, float eps) {
   f32x16 squares = splat16(0.0f);
-  for_lanes(op.width, [&](int32_t d, int lanes) {
+  for_lanes(width, [&](int32_t d, int lanes) {
     const f32x16 values = load_lanes(x + d, lanes);
     squares = fma(values, values, squares);
   });
-  const float mean = tree_sum(squares) / static_cast<float>(op.width);
-  const f32x16 inverse = splat16(1.0f / __builtin_sqrtf(mean + op.eps));
+  const float mean = tree_sum(squares) / static_cast<float>(width);
+  return splat16(1.0f / __builtin_sqrtf(mean + eps));
+}
+
+inline void rms_norm_row(const RmsNormOp& op, int64_t row) {
+  const float* x = op.x + row * op.width;
+  float* out = op.out == nullptr ? nullptr : op.out + row * op.width;
+  const f32x16 inverse = inverse_rms(x, op.width, op.eps);
   const auto normed = [&](int32_t d, int lanes) {
     return mul(mul(load_lanes(x + d, lanes), inverse), load_lanes(op.weight + d, lanes));
   };
-  if (op.quantized == nullptr) {
+  if (op.accumulate) {
+    for_lanes(op.width, [&](int32_t d, int lanes) {
+      store_lanes(out + d, add(load_lanes(out + d, lanes), normed(d, lanes)), lanes);
+    });
+  } else if (op.quantized == nullptr) {
     for_lanes(op.width, [&](int32_t d, int lanes) { store_lanes(out + d, normed(d, lanes), lanes); });
   } else {
     store_quantized(out, op.quantized + row * (op.width / kGroupSize), 0, op.width,
@@ -158,6 +167,16 @@ inline void rotate_head(const RopeAndWriteKvOp& op, const RopeRow& rope, const f
 
 constexpr int32_t kMaxHeadDim = 256;
 
+// The head that is to be rotated: `head` itself, or `normed`, which receives its norm.
+OCTAVO_INLINE const float* norm_head(const RopeAndWriteKvOp& op, const float* weight, const float* head, float* normed) {
+  if (weight == nullptr) return head;
+  const f32x16 inverse = inverse_rms(head, op.head_dim, op.eps);
+  for_lanes(op.head_dim, [&](int32_t d, int lanes) {
+    store_lanes(normed + d, mul(mul(load_lanes(head + d, lanes), inverse), load_lanes(weight + d, lanes)), lanes);
+  });
+  return normed;
+}
+
 // `count` values in the cache's dtype; `to` has room for whole vectors.
 OCTAVO_INLINE void narrow(const float* values, int32_t count, float* to) {
   __builtin_memcpy(to, values, static_cast<size_t>(count) * sizeof(float));
@@ -180,15 +199,18 @@ void write_kv(const KvView& kv, int64_t head_offset, int32_t token, const float*
 
 inline void rope_and_write_row(const RopeAndWriteKvOp& op, const StepView& step, int64_t row) {
   alignas(64) float key[kMaxHeadDim];
+  alignas(64) float normed[kMaxHeadDim];
   const KvView& kv = step.kv;
   const int32_t position = step.positions[row], half = op.rotary_dim / 2;
   const RopeRow rope = {op.rope->cosines + int64_t{position} * half, op.rope->sines + int64_t{position} * half, half};
   const float* head = op.qkv + row * (op.num_heads + 2 * op.num_kv_heads) * op.head_dim;
   float* out = op.out + row * op.num_heads * op.head_dim;
-  for (int32_t h = 0; h < op.num_heads; ++h, head += op.head_dim, out += op.head_dim) rotate_head(op, rope, head, out);
+  for (int32_t h = 0; h < op.num_heads; ++h, head += op.head_dim, out += op.head_dim) {
+    rotate_head(op, rope, norm_head(op, op.query_norm, head, normed), out);
+  }
   const int32_t block = step.block_table(step.request_of_row[row])[position / kv.block_size];
   for (int32_t h = 0; h < op.num_kv_heads; ++h, head += op.head_dim) {
-    rotate_head(op, rope, head, key);
+    rotate_head(op, rope, norm_head(op, op.key_norm, head, normed), key);
     const float* value = head + op.num_kv_heads * op.head_dim;
     const int64_t offset = kv.head_offset(op.layer, block, h);
     if (kv.dtype == KvDtype::kFloat16) {

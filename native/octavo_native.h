@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define OCTAVO_ABI_VERSION 3
+#define OCTAVO_ABI_VERSION 4
 #define OCTAVO_BAD_WEIGHT 2  // the code if a weight of the model is at fault; every other failure is 1
 #define OCTAVO_API extern "C" [[gnu::visibility("default")]]
 
@@ -46,6 +46,7 @@ struct OctavoOp {
   int32_t accumulate;
   int32_t layer, num_heads, num_kv_heads, head_dim;
   int32_t rope;    // index into ropes
+  int32_t query_norm, key_norm;  // indices into weights, or -1
   int32_t window;  // 0: none
   int32_t activation;
   float scale;

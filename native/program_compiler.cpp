@@ -112,6 +112,7 @@ class Compiler {
       const OctavoOp& op = spec_.ops[i];
       if (static_cast<OpKind>(op.kind) == OpKind::kRmsNorm) add_vector(op.weight);
       if (static_cast<OpKind>(op.kind) == OpKind::kLinear) add_vector(op.bias);
+      if (static_cast<OpKind>(op.kind) == OpKind::kRopeAndWriteKv) add_vector(op.query_norm), add_vector(op.key_norm);
     }
   }
 
@@ -168,7 +169,7 @@ class Compiler {
   // ---- ops ----
 
   void add_rope(const OctavoRope& rope) {
-    check(rope.num_frequencies > 0, "a rope needs frequencies");
+    check(rope.num_frequencies >= 0, "a rope has a negative number of frequencies");
     out_.ropes.emplace_back(std::vector<double>(rope.frequencies, rope.frequencies + rope.num_frequencies), rope.magnitude);
   }
 
@@ -242,8 +243,11 @@ class Compiler {
   void add_rms_norm(const OctavoOp& op) {
     const int32_t columns = width(op.x);
     static_cast<void>(slot(op.out, columns));
-    const RowTargets out = row_targets(op, columns);
-    out_.ops.push_back(RmsNormOp{out.floats, out.quantized, slot(op.x, columns), vector(op.weight, columns), columns, op.eps});
+    const bool accumulate = op.accumulate != 0;
+    check(!accumulate || op.x != op.out, "a norm cannot be added to its input");
+    const RowTargets out = accumulate ? RowTargets{slot(op.out, columns), nullptr} : row_targets(op, columns);
+    out_.ops.push_back(RmsNormOp{out.floats, out.quantized, slot(op.x, columns), vector(op.weight, columns), columns,
+                                 op.eps, accumulate});
   }
 
   // A buffer is quantised at most once between two writes to it.
@@ -302,11 +306,13 @@ class Compiler {
     check(op.rope >= 0 && op.rope < spec_.num_ropes, "an op names a rope that is not there");
     const OctavoRope& rope = spec_.ropes[op.rope];
     check(2 * rope.num_frequencies <= op.head_dim, "a rope turns more elements than a head has");
+    const float* query_norm = op.query_norm < 0 ? nullptr : vector(op.query_norm, op.head_dim);
+    const float* key_norm = op.key_norm < 0 ? nullptr : vector(op.key_norm, op.head_dim);
     const int64_t qkv_width = (int64_t{op.num_heads} + 2 * int64_t{op.num_kv_heads}) * op.head_dim;
     out_.ops.push_back(RopeAndWriteKvOp{slot(op.out, int64_t{op.num_heads} * op.head_dim), slot(op.x, qkv_width),
                                         &out_.ropes[static_cast<size_t>(op.rope)].table(),
                                         static_cast<RopeStyle>(rope.style), 2 * rope.num_frequencies, op.layer,
-                                        op.num_heads, op.num_kv_heads, op.head_dim});
+                                        op.num_heads, op.num_kv_heads, op.head_dim, query_norm, key_norm, op.eps});
   }
 
   void add_paged_attention(const OctavoOp& op) {

@@ -118,6 +118,7 @@ struct RmsNormOp {
   const float* weight;  // [width]
   int32_t width;
   float eps;
+  bool accumulate;  // add to what `out` holds; then `quantized` is null
 };
 
 // Cosines and sines of positions 0 … num_positions - 1, each [num_positions, rotary_dim / 2].
@@ -139,6 +140,9 @@ struct RopeAndWriteKvOp {
   int32_t num_heads;
   int32_t num_kv_heads;
   int32_t head_dim;
+  const float* query_norm;  // [head_dim] or null
+  const float* key_norm;
+  float eps;
 };
 
 struct PagedAttentionOp {

@@ -11,7 +11,7 @@ void run_rms_norm_case(Machine& machine, const std::string& name, int32_t width,
   Random random(static_cast<uint64_t>(width));
   const std::vector<float> weight = random.floats(width, 2.0f);
   std::vector<float> out(x.size());
-  const RmsNormOp op{out.data(), nullptr, x.data(), weight.data(), width, 1e-5f};
+  const RmsNormOp op{out.data(), nullptr, x.data(), weight.data(), width, 1e-5f, false};
   const StepView view = rows_only(kRows);
   machine.several.run([&](Worker& worker) { machine.kernels.rms_norm(op, view, worker); });
   Digest digest;

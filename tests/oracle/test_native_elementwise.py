@@ -29,7 +29,9 @@ seeds = st.integers(0, 2**32)
 widths = st.sampled_from([1, 7, 15, 16, 17, 64, 100, 576, 1536])
 activations = st.sampled_from(Activation)
 rope_shapes = st.tuples(
-    st.sampled_from([8, 16, 24, 64, 80, 128, 256]), st.sampled_from([1.0, 0.5]), st.sampled_from(RopeStyle)
+    st.sampled_from([8, 16, 24, 64, 80, 128, 256]),
+    st.sampled_from([1.0, 0.5, 0.0]),
+    st.sampled_from(RopeStyle),
 )
 examples = settings(deadline=None, max_examples=25)
 
@@ -38,7 +40,7 @@ def native(*args, isa=ISAS[0], num_threads=2):
     return NativeInterpreter(*args, max_num_tokens=512, max_logit_rows=16, isa=isa, num_threads=num_threads)
 
 
-def random_rope_case(seed, heads_and_style, *, block_size=16, kv_dtype="float16") -> OpCase:
+def random_rope_case(seed, heads_and_style, *, block_size=16, kv_dtype="float16", normed=False) -> OpCase:
     head_dim, share, style = heads_and_style
     rng = np.random.default_rng(seed)
     num_pairs = int(head_dim * share) // 2
@@ -50,6 +52,7 @@ def random_rope_case(seed, heads_and_style, *, block_size=16, kv_dtype="float16"
         rope=rope,
         block_size=block_size,
         kv_dtype=kv_dtype,
+        normed=normed,
     )
 
 
@@ -67,9 +70,16 @@ def assert_same_bits(got: OpResult, want: OpResult) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @examples
-@given(seed=seeds, width=widths, num_tokens=st.integers(1, 9), eps=st.sampled_from([1e-6, 1e-5, 0.1]))
-def test_rms_norm(isa, seed, width, num_tokens, eps):
-    case = rms_norm_case(np.random.default_rng(seed), width=width, num_tokens=num_tokens, eps=eps)
+@given(
+    seed=seeds,
+    width=widths,
+    num_tokens=st.integers(1, 9),
+    eps=st.sampled_from([1e-6, 1e-5, 0.1]),
+    accumulate=st.booleans(),
+)
+def test_rms_norm(isa, seed, width, num_tokens, eps, accumulate):
+    rng = np.random.default_rng(seed)
+    case = rms_norm_case(rng, width=width, num_tokens=num_tokens, eps=eps, accumulate=accumulate)
     check_op(partial(native, isa=isa), case)
 
 
@@ -90,10 +100,11 @@ def test_gated_activation(isa, seed, width, num_tokens, activation):
     shape=rope_shapes,
     block_size=st.sampled_from([8, 16, 24, 32]),
     kv_dtype=st.sampled_from(["float16", "float32"]),
+    normed=st.booleans(),
 )
-def test_rope_and_write_kv(isa, seed, shape, block_size, kv_dtype):
+def test_rope_and_write_kv(isa, seed, shape, block_size, kv_dtype, normed):
     """Slots that no row writes keep their numbers: the whole cache is compared."""
-    case = random_rope_case(seed, shape, block_size=block_size, kv_dtype=kv_dtype)
+    case = random_rope_case(seed, shape, block_size=block_size, kv_dtype=kv_dtype, normed=normed)
     check_op(partial(native, isa=isa), case)
 
 
@@ -124,15 +135,17 @@ def test_soft_cap_of_the_logits(isa, vocab_size):
 def test_rows_have_the_same_bits_in_every_setting(seed, width, activation):
     rng = np.random.default_rng(seed)
     assert_same_bits_in_every_setting(rms_norm_case(rng, width=width, num_tokens=7))
+    assert_same_bits_in_every_setting(rms_norm_case(rng, width=width, num_tokens=7, accumulate=True))
     assert_same_bits_in_every_setting(
         gated_activation_case(rng, width=width, num_tokens=7, activation=activation)
     )
 
 
 @examples
-@given(seed=seeds, shape=rope_shapes, block_size=st.sampled_from([8, 16]))
-def test_rope_has_the_same_bits_in_every_setting(seed, shape, block_size):
-    assert_same_bits_in_every_setting(random_rope_case(seed, shape, block_size=block_size))
+@given(seed=seeds, shape=rope_shapes, block_size=st.sampled_from([8, 16]), normed=st.booleans())
+def test_rope_has_the_same_bits_in_every_setting(seed, shape, block_size, normed):
+    case = random_rope_case(seed, shape, block_size=block_size, normed=normed)
+    assert_same_bits_in_every_setting(case)
 
 
 @pytest.mark.parametrize("make_case", [rms_norm_case, gated_activation_case])

@@ -49,12 +49,15 @@ def test_embed_looks_up_and_scales(seed, num_tokens, quantization, scale):
 
 
 @examples
-@given(seeds, sizes, sizes, st.sampled_from([1e-6, 1e-5, 0.1]))
-def test_rms_norm(seed, num_tokens, width, eps):
-    case = rms_norm_case(np.random.default_rng(seed), width=width, num_tokens=num_tokens, eps=eps)
-    weight = numbers(case.program.ops[1].weight)
-    want = [naive.rms_norm(row.tolist(), weight, eps) for row in case.inputs[0][1]]
-    assert_rows_close(run_in_float64(case), np.array(want), ALL_IN_FLOAT64)
+@given(seeds, sizes, sizes, st.sampled_from([1e-6, 1e-5, 0.1]), st.booleans())
+def test_rms_norm(seed, num_tokens, width, eps, accumulate):
+    rng = np.random.default_rng(seed)
+    case = rms_norm_case(rng, width=width, num_tokens=num_tokens, eps=eps, accumulate=accumulate)
+    weight = numbers(case.program.ops[-1].weight)
+    want = np.array([naive.rms_norm(row.tolist(), weight, eps) for row in case.inputs[0][1]])
+    if accumulate:
+        want += case.inputs[1][1]
+    assert_rows_close(run_in_float64(case), want, ALL_IN_FLOAT64)
 
 
 @examples

@@ -30,15 +30,17 @@ head_shapes = st.builds(
     num_pairs=st.integers(1, 6),
     block_size=st.sampled_from([1, 4, 8, 16]),
     kv_dtype=st.sampled_from(["float32", "float16"]),
+    normed=st.booleans(),
 )
-def test_rotates_queries_and_keys_and_writes_them_to_their_slots(
-    seed, heads, style, num_pairs, block_size, kv_dtype
+def test_norms_and_rotates_queries_and_keys_and_writes_them_to_their_slots(
+    seed, heads, style, num_pairs, block_size, kv_dtype, normed
 ):
     rng = np.random.default_rng(seed)
     num_pairs = min(num_pairs, heads.head_dim // 2)  # fewer than all: partial rotary
     rope = RopeSpec(style, 2 * num_pairs, tuple(rng.uniform(0, 1, num_pairs)), magnitude=1.0)
     parts = random_parts(rng, num_requests=3, max_seq_len=20)
-    case = rope_case(rng, parts=parts, heads=heads, rope=rope, block_size=block_size, kv_dtype=kv_dtype)
+    sizes = {"block_size": block_size, "kv_dtype": kv_dtype}
+    case = rope_case(rng, parts=parts, heads=heads, rope=rope, normed=normed, **sizes)
     result = run_op(lambda *args: ReferenceInterpreter(*args, dtype=np.float64), case)
 
     queries, blocks = _naive_rope(case, parts, heads, rope)
@@ -57,6 +59,7 @@ def _naive_rope(case, parts, heads, rope):
         for position in range(part.num_computed_tokens, part.seq_len):
             row, head_dim = next(rows), heads.head_dim
             split = [row[i : i + head_dim] for i in range(0, len(row), head_dim)]
+            split = _naive_head_norms(split, heads, case.program.ops[-1].norms)
             angles = [position * frequency for frequency in rope.frequencies]
             first_value = heads.num_heads + heads.num_kv_heads
             rotated = [naive.rotate(head, angles, interleaved=interleaved) for head in split[:first_value]]
@@ -65,6 +68,16 @@ def _naive_rope(case, parts, heads, rope):
             block[0, position % block_size] = rotated[heads.num_heads :]
             block[1, position % block_size] = split[first_value:]
     return np.array(queries), blocks
+
+
+def _naive_head_norms(split, heads, norms):
+    """The heads of a row, those of queries and keys normed."""
+    if norms is None:
+        return split
+    query, key = (weight.raw.view(np.float32).tolist() for weight in (norms.query, norms.key))
+    weights = [query] * heads.num_heads + [key] * heads.num_kv_heads
+    normed = [naive.rms_norm(head, weight, norms.eps) for head, weight in zip(split, weights, strict=False)]
+    return normed + split[len(normed) :]
 
 
 def test_magnitude_scales_what_is_rotated():

@@ -13,7 +13,7 @@ import octavo.kernels
 from octavo.errors import ConfigError, EngineError, KernelUnavailableError, ModelLoadError
 from octavo.kernels.weight import Quantization
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 LIBRARY_NAME = "liboctavo_native.so"
 
 QUANTIZATION_CODES = {quantization: code for code, quantization in enumerate(Quantization)}
@@ -78,7 +78,7 @@ class OpStruct(CheckedStruct):
 
     _fields_: ClassVar = [
         *_fields(c_int32, "kind out x weight first_part num_parts bias accumulate"),
-        *_fields(c_int32, "layer num_heads num_kv_heads head_dim rope window activation"),
+        *_fields(c_int32, "layer num_heads num_kv_heads head_dim rope query_norm key_norm window activation"),
         *_fields(c_float, "scale eps soft_cap"),
     ]
 

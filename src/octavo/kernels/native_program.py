@@ -123,7 +123,7 @@ class ProgramStructs:
         )
 
     def _op(self, op: Op) -> OpStruct:
-        struct = OpStruct(kind=_OP_KINDS.index(type(op)), bias=-1)
+        struct = OpStruct(kind=_OP_KINDS.index(type(op)), bias=-1, query_norm=-1, key_norm=-1)
         match op:
             case Input():
                 struct.out = self._slot(op.out)
@@ -133,6 +133,7 @@ class ProgramStructs:
             case RmsNorm():
                 struct.out, struct.x = self._slot(op.out), self._slot(op.x)
                 struct.weight, struct.eps = self._weight(op.weight), op.eps
+                struct.accumulate = op.accumulate
             case Linear():
                 self._fill_linear(struct, op)
             case RopeAndWriteKV() | PagedAttention():
@@ -160,6 +161,10 @@ class ProgramStructs:
         if isinstance(op, RopeAndWriteKV):
             struct.x = self._slot(op.qkv)
             struct.rope = self._ropes.setdefault(op.rope, len(self._ropes))
+            if op.norms is not None:
+                struct.query_norm = self._weight(op.norms.query)
+                struct.key_norm = self._weight(op.norms.key)
+                struct.eps = op.norms.eps
         else:
             struct.x, struct.scale = self._slot(op.q), op.scale
             struct.window, struct.soft_cap = op.window or 0, op.soft_cap or 0.0

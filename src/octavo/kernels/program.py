@@ -43,6 +43,10 @@ class RopeSpec:
     magnitude: float = 1.0
 
 
+NO_ROPE = RopeSpec(RopeStyle.HALF_SPLIT, 0, ())
+"""Turns nothing: for layers that know nothing of positions."""
+
+
 class Activation(StrEnum):
     """The gate's activation in a gated MLP."""
 
@@ -68,12 +72,13 @@ class Embed:
 
 @dataclass(frozen=True, slots=True)
 class RmsNorm:
-    """``out = x / sqrt(mean(x²) + eps) * weight``, per row. ``weight``: float32 [width]."""
+    """``out = x / sqrt(mean(x²) + eps) * weight (+ out)``, per row. ``weight``: float32 [width]."""
 
     out: Buffer
     x: Buffer
     weight: Weight
     eps: float
+    accumulate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +97,21 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """Root-mean-square norms of every single head; ``query`` and ``key``: float32 [head_dim]."""
+
+    query: Weight
+    key: Weight
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
 class RopeAndWriteKV:
     """Rotate the queries and keys of ``qkv`` and write K and V of each token into its slot of ``layer``.
 
     ``qkv`` rows are [num_heads * head_dim | num_kv_heads * head_dim | num_kv_heads * head_dim];
-    ``out`` receives the rotated queries, [num_heads * head_dim].
+    ``out`` receives the rotated queries, [num_heads * head_dim]. With ``norms`` every query and key head
+    goes through its norm first.
     """
 
     out: Buffer
@@ -106,6 +121,7 @@ class RopeAndWriteKV:
     num_kv_heads: int
     head_dim: int
     rope: RopeSpec
+    norms: HeadNorms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +184,12 @@ class Program:
         self.ops.append(Embed(out, weight, scale))
         return out
 
-    def rms_norm(self, x: Buffer, weight: Weight, *, eps: float) -> Buffer:
+    def rms_norm(self, x: Buffer, weight: Weight, *, eps: float, add_to: Buffer | None = None) -> Buffer:
         """Root-mean-square norm of each row."""
-        _check(
-            weight.shape == (x.width,),
-            f"norm weight {weight.name} has shape {weight.shape}, rows have {x.width}",
-        )
-        out = self._buffer(x.width)
-        self.ops.append(RmsNorm(out, x, weight, eps))
+        _check_norm(weight, x.width)
+        _check(add_to is None or add_to.width == x.width, f"cannot add {x.width} columns to another width")
+        out = self._buffer(x.width) if add_to is None else add_to
+        self.ops.append(RmsNorm(out, x, weight, eps, accumulate=add_to is not None))
         return out
 
     def linear(
@@ -202,14 +216,18 @@ class Program:
         num_kv_heads: int,
         head_dim: int,
         rope: RopeSpec,
+        norms: HeadNorms | None = None,
     ) -> Buffer:
         """Rotate queries and keys; K and V go into the paged cache. Returns the queries."""
         _check(
             qkv.width == (num_heads + 2 * num_kv_heads) * head_dim,
             f"qkv rows have {qkv.width} columns",
         )
+        if norms is not None:
+            _check_norm(norms.query, head_dim)
+            _check_norm(norms.key, head_dim)
         out = self._buffer(num_heads * head_dim)
-        self.ops.append(RopeAndWriteKV(out, qkv, layer, num_heads, num_kv_heads, head_dim, rope))
+        self.ops.append(RopeAndWriteKV(out, qkv, layer, num_heads, num_kv_heads, head_dim, rope, norms))
         return out
 
     def paged_attention(
@@ -266,9 +284,9 @@ def buffers_read(op: Op) -> Iterator[Buffer]:
     match op:
         case Input() | Embed():
             return
-        case RmsNorm() | Logits():
+        case Logits():
             yield op.x
-        case Linear():
+        case RmsNorm() | Linear():
             yield op.x
             if op.accumulate:
                 yield op.out
@@ -313,3 +331,7 @@ def assign_storage(ops: Iterable[Op]) -> dict[int, int]:
 def _check(holds: bool, message: str) -> None:
     if not holds:
         raise ValueError(message)
+
+
+def _check_norm(weight: Weight, width: int) -> None:
+    _check(weight.shape == (width,), f"norm weight {weight.name} has shape {weight.shape}, rows have {width}")

@@ -115,7 +115,8 @@ class ReferenceInterpreter:
                 embeddings: Array = dequantize_rows(op.weight, step.token_ids)
                 buffers[op.out] = embeddings.astype(self._dtype) * op.scale
             case RmsNorm():
-                buffers[op.out] = rms_norm(buffers[op.x], self._weight(op.weight), op.eps)
+                normalized = rms_norm(buffers[op.x], self._weight(op.weight), op.eps)
+                buffers[op.out] = buffers[op.out] + normalized if op.accumulate else normalized
             case Linear():
                 buffers[op.out] = self._linear(op)
             case RopeAndWriteKV():
@@ -137,6 +138,9 @@ class ReferenceInterpreter:
     def _rope_and_write_kv(self, op: RopeAndWriteKV, step: StepInput) -> Array:
         heads = self._buffers[op.qkv].reshape(len(step.positions), -1, op.head_dim)
         queries, keys, values = np.split(heads, [op.num_heads, op.num_heads + op.num_kv_heads], axis=1)
+        if op.norms is not None:
+            queries = rms_norm(queries, self._weight(op.norms.query), op.norms.eps)
+            keys = rms_norm(keys, self._weight(op.norms.key), op.norms.eps)
         tables = rope_tables_at(op.rope, step.positions)
         self._sequences.write(op.layer, step, SequenceKV(rotate(keys, tables, op.rope), values))
         return rotate(queries, tables, op.rope).reshape(len(step.positions), -1)

@@ -12,8 +12,8 @@ Rows = npt.NDArray[Any]
 
 
 def rms_norm(rows: Rows, weight: Rows, eps: float) -> Rows:
-    """``x / sqrt(mean(x²) + eps) * weight``, per row; ``weight``: [width]."""
-    mean_square = np.mean(rows * rows, axis=1, keepdims=True)
+    """``x / sqrt(mean(x²) + eps) * weight`` over the last axis; ``weight``: [width]."""
+    mean_square = np.mean(rows * rows, axis=-1, keepdims=True)
     normalized: Rows = rows / np.sqrt(mean_square + eps) * weight
     return normalized
 

@@ -1,9 +1,9 @@
 """`DecoderBuilder`: the parts that decoder-only transformers share, appended to a `Program`."""
 
-from octavo.kernels.program import Activation, Buffer, Program
+from octavo.kernels.program import Activation, Buffer, HeadNorms, Program
 from octavo.kernels.weight import Weight
 from octavo.models.spec import ModelSpec
-from octavo.models.weights import Weights
+from octavo.models.weights import Weights, split_rows
 
 
 class DecoderBuilder:
@@ -23,26 +23,38 @@ class DecoderBuilder:
         """The tokens' embeddings: where the residual stream starts."""
         return self._program.embed(self._embedding, scale=scale)
 
-    def norm(self, x: Buffer, layer: int, role: str) -> Buffer:
-        """Root-mean-square norm of a layer."""
-        weight = self._weights.vector(f"blk.{layer}.{role}.weight", x.width)
-        return self._program.rms_norm(x, weight, eps=self._spec.rms_norm_eps)
+    def norm(self, x: Buffer, layer: int, role: str, *, add_to: Buffer | None = None) -> Buffer:
+        """Root-mean-square norm of a layer, which may go into the residual stream ``add_to``."""
+        weight = self._vector(layer, role, x.width)
+        return self._program.rms_norm(x, weight, eps=self._spec.rms_norm_eps, add_to=add_to)
 
-    def linear(self, x: Buffer, layer: int, role: str, *, add_to: Buffer) -> Buffer:
-        """A product that goes into the residual stream."""
-        weight = self._weights.matrix(f"blk.{layer}.{role}.weight", add_to.width, x.width)
+    def linear(self, x: Buffer, layer: int, role: str, *, add_to: Buffer | None = None) -> Buffer:
+        """A product [hidden_size], which may go into the residual stream ``add_to``."""
+        weight = self._matrix(layer, role, self._spec.hidden_size, x.width)
         return self._program.linear(x, weight, add_to=add_to)
 
-    def attend(self, h: Buffer, layer: int) -> Buffer:
-        """Attention of ``h`` without the product behind it: [num_heads * head_dim]."""
+    def attend(
+        self, h: Buffer, layer: int, *, biased: bool = False, fused: bool = False, normed: bool = False
+    ) -> Buffer:
+        """Attention of ``h`` without the product behind it: [num_heads * head_dim].
+
+        Args:
+            h: rows of the residual stream, normed.
+            layer: whose attention.
+            biased: queries, keys and values have biases.
+            fused: their weights are one tensor.
+            normed: every head of queries and keys goes through a norm.
+        """
         spec, attention = self._spec, self._spec.layers[layer]
+        weights = self._fused_qkv(layer) if fused else self._qkv(layer)
         queries = self._program.rope_and_write_kv(
-            self._program.linear(h, *self._qkv(h, layer)),
+            self._program.linear(h, *weights, bias=self._qkv_bias(layer) if biased else None),
             layer=layer,
             num_heads=spec.num_heads,
             num_kv_heads=spec.num_kv_heads,
             head_dim=spec.head_dim,
             rope=attention.rope,
+            norms=self._head_norms(layer) if normed else None,
         )
         return self._program.paged_attention(
             queries,
@@ -54,13 +66,22 @@ class DecoderBuilder:
             soft_cap=spec.attention_soft_cap,
         )
 
-    def gated_mlp(self, h: Buffer, layer: int, *, activation: Activation = Activation.SILU) -> Buffer:
-        """The gated MLP without the product behind it: [intermediate_size]."""
+    def gated_mlp(
+        self, h: Buffer, layer: int, *, activation: Activation = Activation.SILU, fused: bool = False
+    ) -> Buffer:
+        """The gated MLP without the product behind it: [intermediate_size].
+
+        Args:
+            h: rows of the residual stream, normed.
+            layer: whose MLP.
+            activation: of the gate.
+            fused: gate and up are one tensor, "ffn_up".
+        """
         rows = self._spec.intermediate_size
-        gate_up = [
-            self._weights.matrix(f"blk.{layer}.{role}.weight", rows, h.width)
-            for role in ("ffn_gate", "ffn_up")
-        ]
+        if fused:
+            gate_up = split_rows(self._matrix(layer, "ffn_up", 2 * rows, h.width), rows)
+        else:
+            gate_up = [self._matrix(layer, role, rows, h.width) for role in ("ffn_gate", "ffn_up")]
         return self._program.gated_activation(self._program.linear(h, *gate_up), activation=activation)
 
     def finish(self, x: Buffer) -> Program:
@@ -74,9 +95,32 @@ class DecoderBuilder:
         self._program.logits(x, head, soft_cap=spec.logit_soft_cap)
         return self._program
 
-    def _qkv(self, h: Buffer, layer: int) -> list[Weight]:
-        q_width, kv_width = (n * self._spec.head_dim for n in (self._spec.num_heads, self._spec.num_kv_heads))
-        return [
-            self._weights.matrix(f"blk.{layer}.{role}.weight", width, h.width)
-            for role, width in (("attn_q", q_width), ("attn_k", kv_width), ("attn_v", kv_width))
-        ]
+    def _qkv(self, layer: int) -> list[Weight]:
+        hidden = self._spec.hidden_size
+        return [self._matrix(layer, role, width, hidden) for role, width in self._qkv_widths()]
+
+    def _fused_qkv(self, layer: int) -> list[Weight]:
+        width = sum(width for _, width in self._qkv_widths())
+        return [self._matrix(layer, "attn_qkv", width, self._spec.hidden_size)]
+
+    def _qkv_bias(self, layer: int) -> Weight:
+        names = {f"blk.{layer}.{role}.bias": width for role, width in self._qkv_widths()}
+        return self._weights.joined_vector(names)
+
+    def _qkv_widths(self) -> tuple[tuple[str, int], ...]:
+        queries, keys = (
+            heads * self._spec.head_dim for heads in (self._spec.num_heads, self._spec.num_kv_heads)
+        )
+        return ("attn_q", queries), ("attn_k", keys), ("attn_v", keys)
+
+    def _head_norms(self, layer: int) -> HeadNorms:
+        query, key = (
+            self._vector(layer, role, self._spec.head_dim) for role in ("attn_q_norm", "attn_k_norm")
+        )
+        return HeadNorms(query, key, self._spec.rms_norm_eps)
+
+    def _matrix(self, layer: int, role: str, num_rows: int, num_columns: int) -> Weight:
+        return self._weights.matrix(f"blk.{layer}.{role}.weight", num_rows, num_columns)
+
+    def _vector(self, layer: int, role: str, length: int) -> Weight:
+        return self._weights.vector(f"blk.{layer}.{role}.weight", length)

@@ -13,8 +13,8 @@ from octavo.models.weights import Weights
 _LARGEST_HEAD_DIM = 1 << 16
 _MOST_LAYERS = 1 << 12
 
-LayerReader = Callable[[Metadata, LayerSpec, int], tuple[LayerSpec, ...]]
-"""Called with the metadata, what a layer is by default, and the number of layers."""
+LayerReader = Callable[[LayerSpec, int], tuple[LayerSpec, ...]]
+"""Called with what a layer is by default, and the number of layers."""
 
 
 def read_spec(
@@ -52,7 +52,7 @@ def read_spec(
             style=_rope_style(metadata, default=rope_style),
             head_dim=head_dim,
         ),
-        window=read_window(metadata, architecture),
+        window=metadata.count(f"{architecture}.attention.sliding_window", default=0, minimum=0) or None,
     )
     num_layers = metadata.count(f"{architecture}.block_count", maximum=_MOST_LAYERS)
     return ModelSpec(
@@ -66,17 +66,12 @@ def read_spec(
         head_dim=head_dim,
         context_length=metadata.count(f"{architecture}.context_length"),
         rms_norm_eps=metadata.number(f"{architecture}.attention.layer_norm_rms_epsilon"),
-        layers=read_layers(metadata, layer, num_layers) if read_layers else (layer,) * num_layers,
+        layers=read_layers(layer, num_layers) if read_layers else (layer,) * num_layers,
         attention_scale=metadata.number(f"{architecture}.attention.scale", default=head_dim**-0.5),
         attention_soft_cap=_read_soft_cap(metadata, f"{architecture}.attn_logit_softcapping"),
         logit_soft_cap=_read_soft_cap(metadata, f"{architecture}.final_logit_softcapping"),
         tied_head="output.weight" not in weights,
     )
-
-
-def read_window(metadata: Metadata, architecture: str) -> int | None:
-    """Tokens that a layer with a window looks back; ``None`` if the model has no such layers."""
-    return metadata.count(f"{architecture}.attention.sliding_window", default=0, minimum=0) or None
 
 
 def _read_head_dim(metadata: Metadata, architecture: str, *, default: int) -> int:

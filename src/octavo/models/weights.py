@@ -1,7 +1,7 @@
 """`Weights`: the tensors of one model by name, each with the shape that the model gives it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -42,15 +42,14 @@ class Weights:
             )
         return weight
 
-    def joined_vector(self, names: Sequence[str], lengths: Sequence[int]) -> Weight:
-        """Several vectors as one, a copy.
+    def joined_vector(self, lengths: Mapping[str, int]) -> Weight:
+        """Several vectors as one, a copy; ``lengths`` by name.
 
         Raises:
             ModelLoadError: as for `vector`.
         """
-        parts = [self.vector(name, length) for name, length in zip(names, lengths, strict=True)]
-        raw = np.concatenate([part.raw for part in parts])
-        return Weight("+".join(names), (sum(lengths),), Quantization.F32, raw)
+        raw = np.concatenate([self.vector(name, length).raw for name, length in lengths.items()])
+        return Weight("+".join(lengths), (sum(lengths.values()),), Quantization.F32, raw)
 
     def experts(self, layer: int, role: str, shape: tuple[int, int, int]) -> tuple[Weight, ...]:
         """One weight [rows, columns] for each expert, of ``shape`` (experts, rows, columns).
@@ -102,3 +101,12 @@ class Weights:
                 f"{self._source.path}: tensor {quote(name)} must have shape {shape}, found {weight.shape}"
             )
         return weight
+
+
+def split_rows(weight: Weight, num_rows: int) -> list[Weight]:
+    """A matrix as matrices of ``num_rows`` rows each, which are views of it."""
+    parts = np.split(weight.raw, weight.shape[0] // num_rows)
+    return [
+        Weight(f"{weight.name}[{number}]", (num_rows, weight.shape[1]), weight.quantization, raw)
+        for number, raw in enumerate(parts)
+    ]

@@ -8,7 +8,7 @@ import numpy as np
 from harness.steps import Part, blocks_needed, make_step, rows_only_step, shuffled_block_tables
 from harness.weights import random_weight, vector_weight
 from octavo.kernels.interpreter import StepInput
-from octavo.kernels.program import Activation, Buffer, Program, RopeSpec
+from octavo.kernels.program import Activation, Buffer, HeadNorms, Program, RopeSpec
 from octavo.kernels.weight import Quantization
 from octavo.kv.spec import KVCacheSpec
 
@@ -59,19 +59,25 @@ def embed_case(
 
 
 def rms_norm_case(
-    rng: np.random.Generator, *, width: int = 64, num_tokens: int = 5, eps: float = 1e-5
+    rng: np.random.Generator,
+    *,
+    width: int = 64,
+    num_tokens: int = 5,
+    eps: float = 1e-5,
+    accumulate: bool = False,
 ) -> OpCase:
     """Rows of different sizes."""
     program = Program()
     x = program.input(width)
-    output = program.rms_norm(x, vector_weight(rng, width), eps=eps)
     rows = random_rows(rng, num_tokens, width) * 10.0 ** rng.integers(-3, 3, (num_tokens, 1))
+    inputs = [(x, rows)]
+    if accumulate:  # to numbers so large that the sum does not cancel
+        inputs.append((program.input(width), rng.uniform(6, 9, (num_tokens, width)).astype(np.float32)))
+    output = program.rms_norm(
+        x, vector_weight(rng, width), eps=eps, add_to=inputs[1][0] if accumulate else None
+    )
     return OpCase(
-        op="rms_norm",
-        program=program,
-        step=rows_only_step(num_tokens),
-        inputs=[(x, rows)],
-        output=output,
+        op="rms_norm", program=program, step=rows_only_step(num_tokens), inputs=inputs, output=output
     )
 
 
@@ -109,6 +115,7 @@ def rope_case(
     rope: RopeSpec,
     block_size: int = 16,
     kv_dtype: str = "float32",
+    normed: bool = False,
 ) -> OpCase:
     """Queries rotated; K and V written over a cache full of numbers that must stay."""
     program = Program()
@@ -121,6 +128,7 @@ def rope_case(
         num_kv_heads=heads.num_kv_heads,
         head_dim=heads.head_dim,
         rope=rope,
+        norms=head_norms(rng, heads.head_dim) if normed else None,
     )
     kv_spec = _kv_spec(heads, block_size, kv_dtype)
     num_blocks, step = _step_in_cache(rng, parts, block_size)
@@ -214,6 +222,11 @@ def logits_case(
         step=rows_only_step(num_tokens, logit_rows=logit_rows),
         inputs=[(x, random_rows(rng, num_tokens, columns))],
     )
+
+
+def head_norms(rng: np.random.Generator, head_dim: int) -> HeadNorms:
+    """Norms of queries and keys that differ."""
+    return HeadNorms(vector_weight(rng, head_dim), vector_weight(rng, head_dim), eps=1e-5)
 
 
 def random_rows(rng: np.random.Generator, num_tokens: int, width: int) -> np.ndarray:

@@ -1,0 +1,50 @@
+"""The Gemma 2 architecture: norms around every part, soft caps, a window on every other layer."""
+
+from dataclasses import replace
+
+from octavo.kernels.program import Activation, Program
+from octavo.models.decoder import DecoderBuilder
+from octavo.models.gguf_metadata import Metadata
+from octavo.models.layer_pattern import read_layer_pattern
+from octavo.models.spec import LayerSpec, ModelSpec
+from octavo.models.spec_reader import read_spec as read_common_spec
+from octavo.models.weights import Weights
+
+_WINDOWED_PERIOD = 2
+
+
+def build_program(spec: ModelSpec, weights: Weights, *, head_norms: bool = False) -> Program:
+    """The model as a program.
+
+    Raises:
+        ModelLoadError: a tensor is missing, or of another shape than ``spec`` says.
+    """
+    decoder = DecoderBuilder(spec, weights)
+    x = decoder.embed(scale=spec.hidden_size**0.5)
+    for layer in range(spec.num_layers):
+        h = decoder.norm(x, layer, "attn_norm")
+        h = decoder.linear(decoder.attend(h, layer, normed=head_norms), layer, "attn_output")
+        x = decoder.norm(h, layer, "post_attention_norm", add_to=x)
+        h = decoder.norm(x, layer, "ffn_norm")
+        h = decoder.gated_mlp(h, layer, activation=Activation.GELU_TANH)
+        x = decoder.norm(decoder.linear(h, layer, "ffn_down"), layer, "post_ffw_norm", add_to=x)
+    return decoder.finish(x)
+
+
+def read_spec(metadata: Metadata, weights: Weights, *, vocab_size: int) -> ModelSpec:
+    """Read the ``gemma2`` section of a model.
+
+    Raises:
+        ModelLoadError: a value is missing or out of range, or asks for something that is not supported.
+    """
+
+    def read_layers(layer: LayerSpec, num_layers: int) -> tuple[LayerSpec, ...]:
+        is_windowed = read_layer_pattern(
+            metadata, "gemma2.attention.sliding_window_pattern", num_layers, period=_WINDOWED_PERIOD
+        )
+        everywhere = replace(layer, window=None)
+        return tuple(layer if flag else everywhere for flag in is_windowed)
+
+    return read_common_spec(
+        metadata, weights, architecture="gemma2", vocab_size=vocab_size, read_layers=read_layers
+    )
