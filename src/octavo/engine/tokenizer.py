@@ -29,6 +29,11 @@ class Tokenizer(Protocol):
         """Every token that ends a text or a turn."""
         ...
 
+    @property
+    def chat_template_source(self) -> str | None:
+        """Text of the chat template that `apply_chat_template` renders; ``None`` if there is none."""
+        ...
+
     def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
         """Turn text into token ids.
 

@@ -86,6 +86,11 @@ class ModelTokenizer:
         """Every token that ends a text or a turn."""
         return self._vocabulary.end_ids
 
+    @property
+    def chat_template_source(self) -> str | None:
+        """Text of the chat template."""
+        return None if self.chat_template is None else self.chat_template.source
+
     def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
         """Turn text into token ids."""
         encoder = self._encoders.special if parse_special else self._encoders.text

@@ -24,6 +24,7 @@ class ByteTokenizer:
     vocab_size = 257
     bos_token_id = None
     eos_token_ids = frozenset({END})
+    chat_template_source = None
 
     def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
         return list(text.encode())

@@ -1,7 +1,7 @@
 """`AnswerParser`: the text of one answer, as it is generated, into reasoning, content and tool calls."""
 
 from octavo.server.tools.call_writer import CallWriter
-from octavo.server.tools.deltas import Delta
+from octavo.server.tools.deltas import Delta, ToolCallDelta
 from octavo.server.tools.families import ParseAnswer
 from octavo.server.tools.reasoning import parse_reasoning
 from octavo.server.tools.text_reader import Steps, TextReader
@@ -18,6 +18,7 @@ class AnswerParser:
         parse: ParseAnswer | None,
         calls: CallWriter,
         *,
+        max_calls: int | None = None,
         has_reasoning: bool = False,
         reasoning_is_open: bool = False,
     ) -> None:
@@ -26,17 +27,19 @@ class AnswerParser:
         Args:
             parse: reads calls; ``None`` if the answer has none.
             calls: numbers them.
+            max_calls: further calls are left out.
             has_reasoning: whether the model may think aloud at first.
             reasoning_is_open: whether the prompt has made it begin to.
         """
         self._reader = TextReader()
         self._calls = calls
+        self._max_calls = max_calls
         self._steps = self._parse(parse, has_reasoning, reasoning_is_open)
 
     @property
-    def num_calls(self) -> int:
-        """Tool calls begun so far."""
-        return self._calls.num_calls
+    def is_calling(self) -> bool:
+        """Whether a tool call has begun."""
+        return self._calls.num_calls > 0
 
     def push(self, text: str) -> list[Delta]:
         """What is certain after more text."""
@@ -53,8 +56,14 @@ class AnswerParser:
         for delta in self._steps:
             if delta is None:
                 break
-            deltas.append(delta)
+            if not self._is_left_out(delta):
+                deltas.append(delta)
         return deltas
+
+    def _is_left_out(self, delta: Delta) -> bool:
+        if self._max_calls is None or not isinstance(delta, ToolCallDelta):
+            return False
+        return delta.index >= self._max_calls
 
     def _parse(self, parse: ParseAnswer | None, has_reasoning: bool, reasoning_is_open: bool) -> Steps[None]:
         if has_reasoning:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from octavo.engine.tokenizer import Tokenizer
 from octavo.server.tools import deepseek, forced, glm, granite, hermes, llama, mistral, phi4, qwen_coder
 from octavo.server.tools.call_writer import CallWriter, mistral_call_id, openai_call_id
 from octavo.server.tools.text_reader import Steps, TextReader
@@ -24,6 +26,15 @@ class ToolFamily:
     tools_in_system_message: bool = False
     """Whether the template looks for the tools in the first message instead of beside the messages."""
 
+    def is_marked_in(self, tokenizer: Tokenizer) -> bool:
+        """Whether a model's vocabulary has special tokens for the markers."""
+        encode = partial(tokenizer.encode, add_special_tokens=False, parse_special=True)
+        return any(tokenizer.is_special(token_id) for marker in self.markers for token_id in encode(marker))
+
+
+HERMES = ToolFamily(
+    name="hermes", signs=(hermes.OPENING,), parse=hermes.parse_hermes, markers=(hermes.OPENING,)
+)
 
 FAMILIES = (
     ToolFamily(
@@ -46,7 +57,7 @@ FAMILIES = (
         markers=(qwen_coder.OPENING,),
     ),
     ToolFamily(name="glm", signs=("<arg_key>",), parse=glm.parse_glm, markers=(glm.OPENING, "<arg_key>")),
-    ToolFamily(name="hermes", signs=(hermes.OPENING,), parse=hermes.parse_hermes, markers=(hermes.OPENING,)),
+    HERMES,
     ToolFamily(
         name="phi4",
         signs=("functools", "<|tool|>"),

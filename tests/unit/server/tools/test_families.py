@@ -61,7 +61,7 @@ def test_arguments_are_passed_on_while_they_are_written():
     assert [delta.arguments for delta in parser.push('"city": "Par')] == ['"city": "Par']
     assert [delta.arguments for delta in parser.push('is"}}')] == ['is"}']
     assert parser.finish() == []
-    assert parser.num_calls == 1
+    assert parser.is_calling
 
 
 @pytest.mark.parametrize(
