@@ -14,6 +14,7 @@ from octavo.models.default_model import DEFAULT_MODEL, cache_folder, find_cached
 sys.path.append(str(Path(__file__).parent / "fixtures"))  # modules that only tests use
 
 from tiny_models import make_tiny_llama
+from tool_modules import load_tool
 
 
 def pytest_sessionstart() -> None:
@@ -32,6 +33,21 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         if key not in made:
             made[key] = make_tiny_llama(folder / f"tiny-{len(made)}.gguf", **options)
         return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(
+    tiny_llama: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """``tiny_folder(**options)``: `tiny_llama` in float32 as a Hugging Face folder of the caller's own."""
+    converter = load_tool("gguf_to_huggingface")
+
+    def make(*, num_shards: int = 1, **options: Any) -> Path:
+        folder = tmp_path_factory.mktemp("tiny_folder")
+        converter.convert(tiny_llama(**{"quantization": "F32", **options}), folder, num_shards=num_shards)
+        return folder
 
     return make
 

@@ -85,7 +85,8 @@ class Tokenizer(Protocol):
         Args:
             messages: the conversation, oldest first.
             add_generation_prompt: end with the opening of the assistant's next turn.
-            chat_template: jinja2 text to use instead of the model's own template.
+            chat_template: jinja2 text to use instead of the model's own template, or the name of one of the
+                model's own.
             variables: further variables of the template, such as ``tools``.
 
         Raises:

@@ -40,7 +40,7 @@ def byte_level_scheme(vocabulary: Vocabulary, metadata: Metadata) -> TokenizerSc
         model=model,
         normalizer=None,
         pre_tokenizer=pre_tokenizer(split),
-        bytes_of=_bytes_of,
+        bytes_of=byte_level_bytes,
         adds_bos=split.adds_bos,
         adds_space_prefix=False,
     )
@@ -77,7 +77,8 @@ def pre_tokenizer(split: WordSplit) -> PreTokenizer:
     return Sequence([*cuts, ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def _bytes_of(token: str, _: int) -> bytes:
+def byte_level_bytes(token: str, _: int) -> bytes:
+    """The bytes of a token written in the byte alphabet."""
     try:
         return bytes([_BYTE_OF_CHARACTER[character] for character in token])
     except KeyError:  # not written in the byte alphabet: it can only stand for itself

@@ -3,13 +3,11 @@
 import datetime
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NoReturn
 
 import jinja2
 
 from octavo.errors import InvalidRequestError, ModelLoadError
-from octavo.models.gguf_metadata import Metadata
 from octavo.models.quoting import one_line
 from octavo.models.template_growth import check_size
 from octavo.models.template_sandbox import TemplateSandbox
@@ -71,22 +69,6 @@ class ChatTemplate:
             ) from None
 
 
-def read_chat_template(
-    metadata: Metadata, vocabulary: Vocabulary, *, replacement: Path | None = None
-) -> ChatTemplate | None:
-    """The template in the file ``replacement``, else the model's own, else ``None``.
-
-    Raises:
-        ModelLoadError: the template cannot be read or compiled.
-    """
-    source, origin = metadata.text("tokenizer.chat_template"), metadata.path
-    if replacement is not None:
-        source, origin = _read_text(replacement), replacement
-    if source is None:
-        return None
-    return compile_chat_template(source, vocabulary, origin=str(origin))
-
-
 def compile_chat_template(source: str, vocabulary: Vocabulary, *, origin: str) -> ChatTemplate:
     """A template for a model with this vocabulary.
 
@@ -100,14 +82,6 @@ def compile_chat_template(source: str, vocabulary: Vocabulary, *, origin: str) -
     """
     bos, eos = vocabulary.text_of(vocabulary.bos_token_id), vocabulary.text_of(vocabulary.eos_token_id)
     return ChatTemplate(source, bos_token=bos, eos_token=eos, origin=origin)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ModelLoadError(f"{path}: the chat template cannot be read: {reason}") from None
 
 
 def _to_json(

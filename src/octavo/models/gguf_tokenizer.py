@@ -9,7 +9,7 @@ from tokenizers.normalizers import Sequence as NormalizerSequence
 
 from octavo.errors import ModelLoadError
 from octavo.models.byte_level_bpe import byte_level_scheme
-from octavo.models.chat_template import read_chat_template
+from octavo.models.chat_templates import compile_chat_templates, gguf_template_sources
 from octavo.models.gguf_metadata import Metadata
 from octavo.models.literal_text import MARK
 from octavo.models.model_tokenizer import Encoders, ModelTokenizer, Surroundings
@@ -39,7 +39,6 @@ def build_tokenizer(metadata: Metadata, *, chat_template: Path | None = None) ->
             f"{metadata.path}: tokenizer kind {quote(kind)} is not supported; known are {known}"
         )
     vocabulary = read_vocabulary(metadata)
-    template = read_chat_template(metadata, vocabulary, replacement=chat_template)
     scheme = build_scheme(vocabulary, metadata)
     return ModelTokenizer(
         vocabulary,
@@ -47,7 +46,9 @@ def build_tokenizer(metadata: Metadata, *, chat_template: Path | None = None) ->
         bytes_of=scheme.bytes_of,
         around=_surroundings(vocabulary, scheme, metadata),
         adds_space_prefix=scheme.adds_space_prefix,
-        chat_template=template,
+        chat_templates=compile_chat_templates(
+            gguf_template_sources(metadata), vocabulary, replacement=chat_template
+        ),
     )
 
 

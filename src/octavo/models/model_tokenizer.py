@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from octavo.errors import InvalidRequestError, ModelLoadError
 from octavo.models.chat_template import ChatTemplate, compile_chat_template
+from octavo.models.chat_templates import ChatTemplates
 from octavo.models.literal_text import LiteralText
 from octavo.models.vocabulary import TokenType, Vocabulary
 
@@ -40,7 +41,12 @@ class Surroundings(NamedTuple):
 
 
 class ModelTokenizer:
-    """Implements `octavo.engine.tokenizer.Tokenizer`; see there for what each method promises."""
+    """Implements `octavo.engine.tokenizer.Tokenizer`; see there for what each method promises.
+
+    Attributes:
+        vocabulary: all tokens.
+        encoders: what turns text into ids.
+    """
 
     def __init__(
         self,
@@ -50,7 +56,7 @@ class ModelTokenizer:
         bytes_of: Callable[[str, int], bytes],
         around: Surroundings,
         adds_space_prefix: bool,
-        chat_template: ChatTemplate | None,
+        chat_templates: ChatTemplates,
     ) -> None:
         """Put the parts together.
 
@@ -60,11 +66,11 @@ class ModelTokenizer:
             bytes_of: the bytes of an ordinary token, from its spelling and its `TokenType` number.
             around: what a whole text gets in front and behind.
             adds_space_prefix: whether a text gets a space in front, which decoding takes away again.
-            chat_template: the model's template, or the one that replaces it.
+            chat_templates: the model's templates, or the one that replaces them.
         """
-        self.chat_template = chat_template
-        self._vocabulary = vocabulary
-        self._encoders = encoders
+        self._chat_templates = chat_templates
+        self.vocabulary = vocabulary
+        self.encoders = encoders
         self._bytes_of = bytes_of
         self._around = around
         self._adds_space_prefix = adds_space_prefix
@@ -72,19 +78,24 @@ class ModelTokenizer:
         self._compiled = lru_cache(MAX_COMPILED_TEMPLATES)(self._compile)
 
     @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The template for conversations without tools; ``None`` if the model has none."""
+        return self._chat_templates.default
+
+    @property
     def vocab_size(self) -> int:
         """Number of token ids."""
-        return len(self._vocabulary.tokens)
+        return len(self.vocabulary.tokens)
 
     @property
     def bos_token_id(self) -> int | None:
         """The beginning-of-sequence token."""
-        return self._vocabulary.bos_token_id
+        return self.vocabulary.bos_token_id
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Every token that ends a text or a turn."""
-        return self._vocabulary.end_ids
+        return self.vocabulary.end_ids
 
     @property
     def chat_template_source(self) -> str | None:
@@ -93,7 +104,7 @@ class ModelTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
         """Turn text into token ids."""
-        encoder = self._encoders.special if parse_special else self._encoders.text
+        encoder = self.encoders.special if parse_special else self.encoders.text
         _check_encodable(text)
         token_ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
         if add_special_tokens:
@@ -114,18 +125,18 @@ class ModelTokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes one token stands for."""
-        if not 0 <= token_id < len(self._vocabulary.tokens):
+        if not 0 <= token_id < len(self.vocabulary.tokens):
             raise InvalidRequestError(
                 f"token id {token_id} does not exist; the vocabulary has ids 0 to {self.vocab_size - 1}"
             )
-        token, kind = self._vocabulary.tokens[token_id], self._vocabulary.types[token_id]
-        if kind == TokenType.USER_DEFINED or token_id in self._vocabulary.special_ids:
+        token, kind = self.vocabulary.tokens[token_id], self.vocabulary.types[token_id]
+        if kind == TokenType.USER_DEFINED or token_id in self.vocabulary.special_ids:
             return token.encode()
         return self._bytes_of(token, kind)
 
     def is_special(self, token_id: int) -> bool:
         """Whether the token is a control token."""
-        return token_id in self._vocabulary.special_ids
+        return token_id in self.vocabulary.special_ids
 
     def apply_chat_template(
         self,
@@ -140,20 +151,21 @@ class ModelTokenizer:
         Control tokens that the messages, tools or documents spell are marked as text (see `LiteralText`);
         `encode` with ``parse_special`` heeds and removes the marks.
         """
-        template = self.chat_template if chat_template is None else self._compiled(chat_template)
-        if template is None:
-            raise InvalidRequestError(
-                "the model has no chat template: give one with --chat-template FILE, or send a plain prompt"
-            )
+        template = self._template(chat_template, has_tools=bool(variables.get("tools")))
         for name in _FROM_OUTSIDE & variables.keys():
             variables[name] = self._literal.mark(variables[name])
         return template.render(
             self._literal.mark(messages), add_generation_prompt=add_generation_prompt, variables=variables
         )
 
+    def _template(self, name_or_source: str | None, *, has_tools: bool) -> ChatTemplate:
+        if name_or_source is None:
+            return self._chat_templates.choose(has_tools=has_tools)
+        return self._chat_templates.by_name.get(name_or_source) or self._compiled(name_or_source)
+
     def _compile(self, source: str) -> ChatTemplate:
         try:
-            return compile_chat_template(source, self._vocabulary, origin="chat_template")
+            return compile_chat_template(source, self.vocabulary, origin="chat_template")
         except ModelLoadError as error:  # not the model's fault but the caller's
             raise InvalidRequestError(str(error), param="chat_template") from None
 

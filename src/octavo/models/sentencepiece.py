@@ -44,7 +44,7 @@ def sentencepiece_scheme(vocabulary: Vocabulary, metadata: Metadata) -> Tokenize
         model=model,
         normalizer=_normalizer(adds_space_prefix=adds_space_prefix),
         pre_tokenizer=None,
-        bytes_of=_bytes_of,
+        bytes_of=sentencepiece_bytes,
         adds_bos=True,
         adds_space_prefix=adds_space_prefix,
     )
@@ -100,7 +100,8 @@ def _normalizer(*, adds_space_prefix: bool) -> Normalizer:
     return Sequence([Prepend(_SPACE_MARK), mark_spaces]) if adds_space_prefix else mark_spaces
 
 
-def _bytes_of(token: str, token_type: int) -> bytes:
+def sentencepiece_bytes(token: str, token_type: int) -> bytes:
+    """The bytes of a piece, or of a token that stands for one byte."""
     if token_type == TokenType.BYTE and (match := _BYTE_TOKEN.fullmatch(token)):
         return bytes.fromhex(match[1])
     return token.replace(_SPACE_MARK, " ").encode()

@@ -19,7 +19,7 @@ class TokenType(IntEnum):
 
 
 # Chat models end a turn with one of these, but not every file names it as its end-of-turn token.
-_END_TOKENS = frozenset(
+END_TOKENS = frozenset(
     {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|end_of_text|>"}
 )
 
@@ -65,7 +65,7 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
 
     bos, eos, unknown = special("bos"), special("eos"), special("unknown")
     control = {i for i, found in enumerate(types) if found in (TokenType.CONTROL, TokenType.UNKNOWN)}
-    ends = {eos, special("eot"), special("eom")} | {i for i in control if tokens[i] in _END_TOKENS}
+    ends = {eos, special("eot"), special("eom")} | {i for i in control if tokens[i] in END_TOKENS}
     end_ids = frozenset(token_id for token_id in ends if token_id is not None)
     special_ids = frozenset(control | end_ids | ({bos} if bos is not None else set()))
     return Vocabulary(tokens, types, bos, eos, unknown, end_ids, special_ids)

@@ -141,7 +141,7 @@ def test_rope_factors_of_a_file_divide_the_frequencies(tiny_llama):
     [
         ({"general.architecture": "mamba"}, "architecture 'mamba' is not supported; supported: 'llama'"),
         ({"general.architecture": None}, "architecture None is not supported"),
-        ({"split.count": np.uint16(3)}, "one of 3 parts of a model"),
+        ({"split.count": np.uint16(3)}, "one of 3 parts of a model, which must be named"),
         ({"llama.block_count": None}, "lacks 'llama.block_count'"),
         ({"llama.block_count": 3}, "no tensor 'blk.2.attn_norm.weight'"),
         ({"llama.block_count": 1}, r"tensor 'blk.1.attn_norm.weight' \(and 8 more\) belongs to a variant"),
