@@ -96,6 +96,12 @@ float* octavo_program_slot_data(void* program, int32_t slot) {
 
 int64_t octavo_program_weight_bytes(void* program) { return static_cast<octavo::Program*>(program)->weight_bytes(); }
 
+int32_t octavo_program_set_adapter(void* program, int32_t slot, const OctavoLowRank* pairs, int32_t num_pairs) {
+  return guarded([&] { object<octavo::Program>(program).set_adapter(slot, pairs, num_pairs); });
+}
+
+int64_t octavo_program_adapter_bytes(void* program) { return static_cast<octavo::Program*>(program)->adapter_bytes(); }
+
 void octavo_program_share_passes(void* program, int32_t share) {
   static_cast<octavo::Program*>(program)->share_passes(share != 0);
 }

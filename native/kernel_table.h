@@ -23,6 +23,10 @@ struct KernelTable {
   void (*rope_and_write_kv)(const RopeAndWriteKvOp&, const StepView&, Worker&);
   void (*soft_cap)(const SoftCapOp&, const StepView&, Worker&);
 
+  // low_rank.inc.h
+  void (*low_rank_product)(const LowRankProductOp&, const StepView&, Worker&);
+  void (*low_rank_add)(const LowRankAddOp&, const StepView&, Worker&);
+
   // attention.inc.h
   void (*paged_attention)(const PagedAttentionOp&, const StepView&, Worker&);
   // Bytes of StepView::shared_scratch that paged_attention needs for this step with that many workers.

@@ -7,6 +7,7 @@
 #include "attention.inc.h"
 #include "elementwise.inc.h"
 #include "linear.inc.h"
+#include "low_rank.inc.h"
 #include "probe.inc.h"
 #include "sampling.inc.h"
 
@@ -24,6 +25,8 @@ const KernelTable kKernels = {
     .gated_activation = gated_activation,
     .rope_and_write_kv = rope_and_write_kv,
     .soft_cap = soft_cap,
+    .low_rank_product = low_rank_product,
+    .low_rank_add = low_rank_add,
     .paged_attention = paged_attention,
     .attention_scratch_bytes = attention_scratch_bytes,
     .sample = sample,

@@ -54,6 +54,16 @@ struct OctavoOp {
   float soft_cap;  // 0: none
 };
 
+// What an adapter adds to one part of a linear: out += (x · aᵀ) · bᵀ · scale.
+struct OctavoLowRank {
+  const float* a;   // [rank, columns of the part's weight]
+  const float* b;   // [rows of the part's weight, rank]
+  int32_t linear;   // number among the program's linears
+  int32_t part;     // of that linear
+  int32_t rank;
+  float scale;
+};
+
 struct OctavoProgramSpec {
   const OctavoOp* ops;
   const int32_t* slot_widths;
@@ -74,6 +84,7 @@ struct OctavoStep {
   const int32_t* seq_lens;
   const int32_t* block_tables;
   const int32_t* logit_rows;
+  const int32_t* adapters;  // [num_requests], the slot of each request's adapter or -1; null if there are none
   int32_t num_tokens, num_requests, max_blocks_per_request, num_logit_rows;
 };
 
@@ -137,6 +148,9 @@ OCTAVO_API const float* octavo_program_logits_data(void* program);
 // [max_num_tokens, width of the slot]; null if there is no such slot.
 OCTAVO_API float* octavo_program_slot_data(void* program, int32_t slot);
 OCTAVO_API int64_t octavo_program_weight_bytes(void* program);
+// Puts a copy of an adapter in a slot that requests may name, instead of what was there; without pairs it is emptied.
+OCTAVO_API int32_t octavo_program_set_adapter(void* program, int32_t slot, const OctavoLowRank* pairs, int32_t num_pairs);
+OCTAVO_API int64_t octavo_program_adapter_bytes(void* program);
 // Whether requests that begin with the same blocks read them together, as they do at first. Changes no bit.
 OCTAVO_API void octavo_program_share_passes(void* program, int32_t share);
 // Of the last step: runs of partitions that several requests read together.

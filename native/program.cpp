@@ -80,7 +80,8 @@ void Program::prepare(const OctavoStep& input) {
   make_room_for_logits(input.num_logit_rows);
   view_ = {input.num_tokens, input.num_requests, input.num_logit_rows, input.max_blocks_per_request,
            input.token_ids, input.positions, input.query_start_loc, input.seq_lens, input.block_tables,
-           input.logit_rows, request_of_row_.data(), kv_, {}, nullptr};
+           input.logit_rows, request_of_row_.data(), kv_, {}, nullptr, {}};
+  view_.adapters = adapters_.group(view_, input.adapters);
   if (has_kv_ && shares_passes_) view_.shared = shared_prefixes_.find(view_);
   if (input.num_tokens > 0 && !compiled_.ropes.empty()) {
     const int32_t last = *std::max_element(input.positions, input.positions + input.num_tokens);
@@ -96,11 +97,18 @@ void Program::prepare(const OctavoStep& input) {
   view_.shared_scratch = attention_scratch_.data();
 }
 
+void Program::set_adapter(int32_t slot, const OctavoLowRank* pairs, int32_t num_pairs) {
+  auto adapter = num_pairs == 0 ? nullptr : std::make_unique<Adapter>(pairs, num_pairs, compiled_.linears);
+  const std::lock_guard lock(mutex_);
+  adapters_.set(slot, std::move(adapter));
+}
+
 void Program::step(const OctavoStep& input) {
   const std::lock_guard lock(mutex_);
   prepare(input);
   pool_.run([this](Worker& worker) {
-    for (const BoundOp& op : compiled_.ops) run_op(op, worker);
+    const bool adapts = view_.adapters.num_groups > 0;
+    for (const BoundOp& op : adapts ? compiled_.adapter_ops : compiled_.ops) run_op(op, worker);
     if (view_.num_logit_rows == 0) return;
     for (const BoundOp& op : compiled_.head_ops) run_op(op, worker);
   });
@@ -127,7 +135,9 @@ void Program::run_op(const BoundOp& op, Worker& worker) {
                         [&](const PagedAttentionOp& o) { kernels_.paged_attention(o, view_, worker); },
                         [&](const GatedActivationOp& o) { kernels_.gated_activation(o, view_, worker); },
                         [&](const GatherRowsOp& o) { gather_rows(o, view_, worker); },
-                        [&](const SoftCapOp& o) { kernels_.soft_cap(o, view_, worker); }},
+                        [&](const SoftCapOp& o) { kernels_.soft_cap(o, view_, worker); },
+                        [&](const LowRankProductOp& o) { kernels_.low_rank_product(o, view_, worker); },
+                        [&](const LowRankAddOp& o) { kernels_.low_rank_add(o, view_, worker); }},
              op);
   barrier(worker);
 }

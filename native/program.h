@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "adapters.h"
 #include "gguf_block.h"
 #include "kernel_table.h"
 #include "kv_store.h"
@@ -33,7 +34,7 @@ struct GatherRowsOp {
 };
 
 using BoundOp = std::variant<EmbedOp, RmsNormOp, QuantizeRowsOp, LinearOp, RopeAndWriteKvOp, PagedAttentionOp,
-                             GatedActivationOp, GatherRowsOp, SoftCapOp>;
+                             GatedActivationOp, GatherRowsOp, SoftCapOp, LowRankProductOp, LowRankAddOp>;
 
 // Numbers of OctavoOp::kind.
 enum class OpKind : int32_t { kInput, kEmbed, kRmsNorm, kLinear, kRopeAndWriteKv, kPagedAttention, kGatedActivation, kLogits };
@@ -41,6 +42,8 @@ enum class OpKind : int32_t { kInput, kEmbed, kRmsNorm, kLinear, kRopeAndWriteKv
 // What the compiler makes of a spec. The ops point into the rest.
 struct CompiledProgram {
   std::vector<BoundOp> ops;
+  std::vector<BoundOp> adapter_ops;  // instead of `ops` if a row has an adapter: nothing fused that would hide its output
+  std::vector<AdaptableLinear> linears;  // by the number that adapters know
   std::vector<BoundOp> head_ops;  // run after `ops`, over the logit rows
   std::deque<std::vector<Panels>> parts;  // one vector for each linear; a deque keeps their addresses
   std::deque<RopeTableOwner> ropes;
@@ -69,6 +72,8 @@ class Program {
   float* slot_data(int32_t slot) const;
   void share_passes(bool share) { shares_passes_ = share; }
   int32_t num_shared_passes() const { return view_.shared.num_passes; }
+  void set_adapter(int32_t slot, const OctavoLowRank* pairs, int32_t num_pairs);
+  int64_t adapter_bytes() const { return adapters_.num_bytes(); }
   int64_t weight_bytes() const { return static_cast<int64_t>(compiled_.weights.size()); }
 
  private:
@@ -90,6 +95,7 @@ class Program {
   std::vector<int32_t> request_of_row_;
   bool shares_passes_ = true;
   SharedPrefixes shared_prefixes_;
+  AdapterTable adapters_;
   StepView view_{};
 };
 

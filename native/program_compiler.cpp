@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "error.h"
 #include "program.h"
@@ -38,7 +39,12 @@ class Compiler {
     pack_weights();
     lay_out_buffers();
     for (int32_t i = 0; i < spec_.num_ropes; ++i) add_rope(spec_.ropes[i]);
-    for (int32_t i = 0; i < spec_.num_ops; i += add_op(spec_.ops[i])) continue;
+    with_adapters_ = true;
+    add_ops();
+    out_.adapter_ops = std::exchange(out_.ops, {});
+    out_.head_ops.clear();
+    with_adapters_ = false;
+    add_ops();
     return std::move(out_);
   }
 
@@ -173,6 +179,11 @@ class Compiler {
     out_.ropes.emplace_back(std::vector<double>(rope.frequencies, rope.frequencies + rope.num_frequencies), rope.magnitude);
   }
 
+  void add_ops() {
+    is_quantized_.assign(is_quantized_.size(), false);
+    for (int32_t i = 0; i < spec_.num_ops; i += add_op(spec_.ops[i])) continue;
+  }
+
   // Adds an op, or several in one, and returns how many.
   int32_t add_op(const OctavoOp& op) {
     check(out_.head_ops.empty(), "the output head must be the last op");
@@ -230,7 +241,8 @@ class Compiler {
     const size_t out = static_cast<size_t>(op.out);
     is_quantized_[out] = readers.integer_linears && unit % kGroupSize == 0;
     if (!is_quantized_[out]) return {out_.slots[out], nullptr};
-    return {readers.others ? out_.slots[out] : nullptr, quantized_[out]};
+    // Adapters read a linear's input in float32.
+    return {readers.others || with_adapters_ ? out_.slots[out] : nullptr, quantized_[out]};
   }
 
   void add_embed(const OctavoOp& op) {
@@ -287,10 +299,20 @@ class Compiler {
                     parts.data(), static_cast<int32_t>(parts.size()), nullptr, op.accumulate != 0, RowSet::kTokens, nullptr};
     if (has_integer_parts(op)) linear.quantized = quantize(op.x);
     if (op.bias >= 0) linear.bias = vector(op.bias, columns);
+    if (with_adapters_) return out_.ops.push_back(linear), add_low_rank(linear), 1;
     const bool gated = is_gated(op, parts);
     if (gated) linear.gated = &out_.gated.emplace_back(gated_activation(*(&op + 1)));
     out_.ops.push_back(linear);
     return gated ? 2 : 1;
+  }
+
+  // What adapters add to a linear, once it is complete.
+  void add_low_rank(const LinearOp& linear) {
+    const int32_t number = static_cast<int32_t>(out_.linears.size());
+    AdaptableLinear& adaptable = out_.linears.emplace_back(AdaptableLinear{linear.depth, {}});
+    for (int32_t i = 0; i < linear.num_parts; ++i) adaptable.part_columns.push_back(linear.parts[i].num_columns);
+    out_.ops.push_back(LowRankProductOp{linear.x, linear.depth, number});
+    out_.ops.push_back(LowRankAddOp{linear.out, linear.out_width, number});
   }
 
   void check_heads(const OctavoOp& op) const {
@@ -349,6 +371,7 @@ class Compiler {
   }
 
   const OctavoProgramSpec& spec_;
+  bool with_adapters_ = false;  // which of the two lists of ops is being made
   ThreadPool& pool_;
   const KvStore* kv_;
   CompiledProgram out_;

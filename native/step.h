@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "low_rank.h"
+
 namespace octavo {
 
 enum class KvDtype : int32_t { kFloat16 = 0, kFloat32 = 1 };
@@ -74,6 +76,7 @@ struct StepView {
   KvView kv;
   SharedPassView shared;
   std::byte* shared_scratch;  // one for all workers, as large as KernelTable::attention_scratch_bytes asked for
+  AdapterStepView adapters;
 
   const int32_t* block_table(int32_t request) const {
     return block_tables + static_cast<int64_t>(request) * max_blocks_per_request;

@@ -1,4 +1,5 @@
-// Ops that take a row at a time: RMS norm, gated activation, soft cap.
+// Ops that take a row at a time: RMS norm, gated activation, soft cap, low-rank adapters.
+#include "../adapters.h"
 #include "digest_cases.h"
 
 namespace octavo::digest {
@@ -41,6 +42,33 @@ void run_soft_cap_case(Machine& machine, const std::string& name, int32_t width,
   report("soft_cap/" + name + "/width=" + std::to_string(width), digest);
 }
 
+// Two requests with the adapter, one without, so that its rows are no neighbours.
+void run_low_rank_case(Machine& machine, int32_t rank, int32_t depth, int32_t columns) {
+  constexpr int32_t kTokens = 9;
+  Random random(static_cast<uint64_t>(rank));
+  const std::vector<float> x = random.floats(int64_t{kTokens} * depth, 2.0f), a = random.floats(int64_t{rank} * depth, 0.5f),
+                           b = random.floats(int64_t{columns} * rank, 0.5f);
+  std::vector<float> out = random.floats(int64_t{kTokens} * columns, 2.0f);
+  const OctavoLowRank pair{a.data(), b.data(), 0, 0, rank, 0.75f};
+  AdapterTable table;
+  table.set(1, std::make_unique<Adapter>(&pair, 1, std::vector<AdaptableLinear>{{depth, {columns}}}));
+  const std::vector<int32_t> starts{0, 3, 5, kTokens}, slots{1, -1, 1};
+  StepView view = rows_only(kTokens);
+  view.num_requests = 3;
+  view.query_start_loc = starts.data();
+  view.adapters = table.group(view, slots.data());
+  const LowRankProductOp product{x.data(), depth, 0};
+  const LowRankAddOp addition{out.data(), columns, 0};
+  machine.several.run([&](Worker& worker) {
+    machine.kernels.low_rank_product(product, view, worker);
+    barrier(worker);
+    machine.kernels.low_rank_add(addition, view, worker);
+  });
+  Digest digest;
+  digest.add(out);
+  report("low_rank/rank=" + std::to_string(rank) + "/columns=" + std::to_string(columns), digest);
+}
+
 // Floats around odd multiples of log(2) / 2, where exp's exponent is a tie.
 std::vector<float> near_ties(int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
@@ -59,6 +87,9 @@ void run_row_cases(Machine& machine) {
     run_rms_norm_case(machine, "ordinary", width, random.floats(int64_t{kRows} * width, 4.0f));
     run_rms_norm_case(machine, "any", width, random.any_floats(int64_t{kRows} * width));
   }
+  run_low_rank_case(machine, 1, 33, 5);
+  run_low_rank_case(machine, 16, 96, 64);
+  run_low_rank_case(machine, 40, 64, 300);
   for (const int32_t width : {1, 17, 600}) {
     run_activation_case(machine, "ordinary", width, random.floats(2 * int64_t{kRows} * width, 12.0f));
     run_activation_case(machine, "large", width, random.floats(2 * int64_t{kRows} * width, 200.0f));

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from octavo.kernels.adapter import Adapter
 from octavo.kernels.program import Buffer
 from octavo.kv.spec import KVCacheSpec
 
@@ -35,6 +36,8 @@ class StepInput:
     """[num_requests, max_blocks_per_request]; entries beyond a request's blocks are never read."""
     logit_rows: IntArray
     """[num_logit_rows]; the rows whose logits are wanted."""
+    adapter_slots: IntArray | None = None
+    """[num_requests]; the slot of each request's adapter, -1 for none. ``None``: nobody has one."""
 
 
 class KVStore(Protocol):
@@ -81,6 +84,14 @@ class Interpreter(Protocol):
 
     def logits(self, rows: IntArray) -> FloatArray:
         """The head alone, for other rows of the step that ran last; same validity as `run`'s result."""
+        ...
+
+    def set_adapter(self, slot: int, adapter: Adapter | None) -> None:
+        """Put an adapter in a slot that steps may name, or empty the slot.
+
+        Raises:
+            EngineError: there is not enough memory, or the adapter does not fit the program.
+        """
         ...
 
     def read(self, buffer: Buffer) -> FloatArray:

@@ -7,9 +7,10 @@ from contextlib import ExitStack, closing
 import numpy as np
 
 from octavo.errors import EngineError
+from octavo.kernels.adapter import Adapter, placed_pairs
 from octavo.kernels.interpreter import FloatArray, IntArray, StepInput
 from octavo.kernels.native_kv import NativeKVStore
-from octavo.kernels.native_library import StepStruct, address, as_int32, load_library
+from octavo.kernels.native_library import LowRankStruct, StepStruct, address, as_int32, load_library
 from octavo.kernels.native_object import NativeHandle, NativeObject
 from octavo.kernels.native_pool import NativePool
 from octavo.kernels.native_program import ProgramStructs, Progress
@@ -60,6 +61,7 @@ class NativeInterpreter:
             progress=progress,
         )
         self._slots = structs.slots
+        self._source = program
         self._max_num_tokens = max_num_tokens
         self._num_tokens = 0
         num_threads = available_threads() if num_threads is None else num_threads
@@ -107,13 +109,14 @@ class NativeInterpreter:
             EngineError: an array is out of range (a block id, a token id, a position, …), or the interpreter
                 is closed; nothing was run.
         """
-        arrays = _checked_arrays(step)
+        arrays, adapters = _checked_arrays(step), _checked_adapters(step)
         struct = StepStruct(
             **{name: address(array) for name, array in arrays.items()},
             num_tokens=len(step.token_ids),
             num_requests=len(step.seq_lens),
             max_blocks_per_request=arrays["block_tables"].shape[1],
             num_logit_rows=len(step.logit_rows),
+            adapters=None if adapters is None else address(adapters),
         )
         with self._program.opened() as program:
             self._library.call("octavo_program_step", program.address, ctypes.byref(struct))
@@ -130,6 +133,31 @@ class NativeInterpreter:
         with self._program.opened() as program:
             self._library.call("octavo_program_logits", program.address, address(row_ids), len(row_ids))
             return self._logits(program, len(row_ids))
+
+    def set_adapter(self, slot: int, adapter: Adapter | None) -> None:
+        """Put a packed copy of an adapter in a slot that steps may name, or empty the slot.
+
+        Raises:
+            EngineError: there is not enough memory, the slot is out of range, or the interpreter is closed.
+            ValueError: the adapter does not fit the program.
+        """
+        pairs = [] if adapter is None else list(placed_pairs(self._source, adapter))
+        matrices = [(_float32(placed.pair.a), _float32(placed.pair.b)) for placed in pairs]
+        structs = (LowRankStruct * len(pairs))(
+            *(
+                LowRankStruct(
+                    a=address(a),
+                    b=address(b),
+                    linear=placed.linear,
+                    part=placed.part,
+                    rank=placed.pair.rank,
+                    scale=placed.pair.scale,
+                )
+                for placed, (a, b) in zip(pairs, matrices, strict=True)
+            )
+        )
+        with self._program.opened() as program:
+            self._library.call("octavo_program_set_adapter", program.address, slot, structs, len(pairs))
 
     def read(self, buffer: Buffer) -> FloatArray:
         """A copy of a buffer's rows after the last run [num_tokens, width].
@@ -184,6 +212,19 @@ class _Rows:
         self._program = program
         typestr = np.dtype(np.float32).str
         self.__array_interface__ = {"data": (data, False), "shape": shape, "typestr": typestr, "version": 3}
+
+
+def _float32(matrix: FloatArray) -> FloatArray:
+    return np.ascontiguousarray(matrix, dtype=np.float32)
+
+
+def _checked_adapters(step: StepInput) -> IntArray | None:
+    if step.adapter_slots is None:
+        return None
+    slots = as_int32(step.adapter_slots)
+    if len(slots) != len(step.seq_lens):
+        raise EngineError(f"{len(step.seq_lens)} requests, but {len(slots)} adapter slots")
+    return slots
 
 
 def _checked_arrays(step: StepInput) -> dict[str, IntArray]:

@@ -83,6 +83,16 @@ class OpStruct(CheckedStruct):
     ]
 
 
+class LowRankStruct(CheckedStruct):
+    """``OctavoLowRank``"""
+
+    _fields_: ClassVar = [
+        *_fields(c_void_p, "a b"),
+        *_fields(c_int32, "linear part rank"),
+        *_fields(c_float, "scale"),
+    ]
+
+
 class ProgramStruct(CheckedStruct):
     """``OctavoProgramSpec``"""
 
@@ -102,7 +112,7 @@ class StepStruct(ctypes.Structure):
     """``OctavoStep``"""
 
     _fields_: ClassVar = [
-        *_fields(c_void_p, "token_ids positions query_start_loc seq_lens block_tables logit_rows"),
+        *_fields(c_void_p, "token_ids positions query_start_loc seq_lens block_tables logit_rows adapters"),
         *_fields(c_int32, "num_tokens num_requests max_blocks_per_request num_logit_rows"),
     ]
 
@@ -151,6 +161,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "octavo_program_logits_data": (c_void_p, [_HANDLE]),
     "octavo_program_slot_data": (c_void_p, [_HANDLE, c_int32]),
     "octavo_program_weight_bytes": (c_int64, [_HANDLE]),
+    "octavo_program_set_adapter": (c_int32, [_HANDLE, c_int32, POINTER(LowRankStruct), c_int32]),
+    "octavo_program_adapter_bytes": (c_int64, [_HANDLE]),
     "octavo_program_share_passes": (None, [_HANDLE, c_int32]),
     "octavo_program_num_shared_passes": (c_int32, [_HANDLE]),
     "octavo_sample": (c_int32, [_HANDLE, c_char_p, POINTER(SamplingStruct)]),

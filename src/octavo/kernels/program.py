@@ -86,7 +86,8 @@ class Linear:
     """``out = concat(x @ part.T for part in parts) (+ bias) (+ add_to)``.
 
     ``parts`` share their columns and are laid side by side in ``out``, each in its own quantisation.
-    With ``add_to`` the result is added to that buffer in place and ``out`` is that buffer.
+    With ``add_to`` the result is added to that buffer in place and ``out`` is that buffer. Rows of a request
+    with an adapter get what that adds to each part on top (`octavo.kernels.adapter`).
     """
 
     out: Buffer

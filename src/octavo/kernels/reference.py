@@ -14,6 +14,7 @@ from octavo.kernels.activation_quantization import (
     dequantize_activations,
     quantize_activations,
 )
+from octavo.kernels.adapter import NO_ADAPTER, Adapter
 from octavo.kernels.interpreter import IntArray, StepInput
 from octavo.kernels.program import (
     Buffer,
@@ -79,6 +80,7 @@ class ReferenceInterpreter:
         self._quantizes_activations = activations == "int8"
         self._buffers: dict[Buffer, Array] = {}
         self._weights: dict[Weight, Array] = {}
+        self._adapters: dict[int, Adapter] = {}
 
     def run(self, step: StepInput) -> Array:
         """Run every op; logits [num_logit_rows, vocab_size] in this interpreter's dtype."""
@@ -93,6 +95,13 @@ class ReferenceInterpreter:
         if head is None:
             return np.empty((0, 0), self._dtype)
         return soft_cap(self._product(self._buffers[head.x][rows], head.weight), head.soft_cap)
+
+    def set_adapter(self, slot: int, adapter: Adapter | None) -> None:
+        """Put an adapter in a slot that steps may name, or empty the slot."""
+        if adapter is None:
+            self._adapters.pop(slot, None)
+        else:
+            self._adapters[slot] = adapter
 
     def read(self, buffer: Buffer) -> Array:
         """A copy of a buffer's rows [num_tokens, width]."""
@@ -118,7 +127,7 @@ class ReferenceInterpreter:
                 normalized = rms_norm(buffers[op.x], self._weight(op.weight), op.eps)
                 buffers[op.out] = buffers[op.out] + normalized if op.accumulate else normalized
             case Linear():
-                buffers[op.out] = self._linear(op)
+                buffers[op.out] = self._linear(op, step)
             case RopeAndWriteKV():
                 buffers[op.out] = self._rope_and_write_kv(op, step)
             case PagedAttention():
@@ -126,14 +135,31 @@ class ReferenceInterpreter:
             case GatedActivation():
                 buffers[op.out] = gated_activation(buffers[op.gate_up], op.activation)
 
-    def _linear(self, op: Linear) -> Array:
+    def _linear(self, op: Linear, step: StepInput) -> Array:
         x = self._buffers[op.x]
         out = np.concatenate([self._product(x, part) for part in op.parts], axis=1)
         if op.bias is not None:
             out = out + self._weight(op.bias)
         if op.accumulate:
             out = self._buffers[op.out] + out
+        if step.adapter_slots is not None:
+            self._add_adapters(op, step, step.adapter_slots, out)
         return out
+
+    def _add_adapters(self, op: Linear, step: StepInput, slots: IntArray, out: Array) -> None:
+        """Add to ``out`` what the adapter of each request's rows adds, part by part."""
+        x, starts = self._buffers[op.x], step.query_start_loc
+        for slot, begin, end in zip(slots.tolist(), starts[:-1], starts[1:], strict=True):
+            if slot == NO_ADAPTER:
+                continue
+            first_column = 0
+            for part in op.parts:
+                columns = slice(first_column, first_column + part.shape[0])
+                first_column = columns.stop
+                pair = self._adapters[slot].pairs.get(part)
+                if pair is not None:
+                    a, b = pair.a.astype(self._dtype), pair.b.astype(self._dtype)
+                    out[begin:end, columns] += (x[begin:end] @ a.T) @ b.T * pair.scale
 
     def _rope_and_write_kv(self, op: RopeAndWriteKV, step: StepInput) -> Array:
         heads = self._buffers[op.qkv].reshape(len(step.positions), -1, op.head_dim)

@@ -34,6 +34,8 @@ def run_op(make_interpreter: MakeInterpreter, case: OpCase) -> OpResult:
             for layer, blocks in enumerate(case.kv_blocks):
                 for block_id, content in enumerate(blocks):
                     interpreter.kv_store.write_block(layer, block_id, content)
+        for slot, adapter in case.adapters.items():
+            interpreter.set_adapter(slot, adapter)
         for buffer, rows in case.inputs:
             interpreter.write(buffer, rows)
         logits = interpreter.run(case.step).copy()

@@ -1,12 +1,13 @@
 """Programs of one op with everything that it reads, to be run on any interpreter."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from harness.steps import Part, blocks_needed, make_step, rows_only_step, shuffled_block_tables
 from harness.weights import random_weight, vector_weight
+from octavo.kernels.adapter import Adapter
 from octavo.kernels.interpreter import StepInput
 from octavo.kernels.program import Activation, Buffer, HeadNorms, Program, RopeSpec
 from octavo.kernels.weight import Quantization
@@ -28,6 +29,8 @@ class OpCase:
     """The buffer to compare; ``None``: the logits."""
     kv_spec: KVCacheSpec = NO_CACHE
     num_blocks: int = 1
+    adapters: Mapping[int, Adapter] = field(default_factory=dict)
+    """By slot."""
     kv_blocks: np.ndarray | None = None
     """[num_layers, num_blocks, 2, block_size, num_kv_heads, head_dim], written before the run."""
 
