@@ -1,5 +1,6 @@
 """`octavo explain`: the paged KV cache at work, drawn step by step in the terminal. Needs no model."""
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from octavo.cli.replay import BlockPicture, Picture, Replay, Token, in_turn, letters, walk_through
 from octavo.cli.terminal import plain_console, stdout_console, visible
+from octavo.cli.trace_replay import read_trace, trace_table
 
 DEFAULT_NUM_BLOCKS = 16
 MAX_FREE_ROWS = 8
@@ -29,13 +31,16 @@ def explain(
     block_size: int = 4,
     num_blocks: int | None = None,
     model: str | None = None,
+    trace: Path | None = None,
     plain: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Show how the paged KV cache works: block tables, sharing, eviction, step by step.
 
     Without prompts it plays the walk-through of docs/kv-cache.md. With prompts it plays those instead, by
     the same cache code that serves requests: each arrives in turn, and the oldest finishes when room is
-    needed. A letter is a token, unless --model names a model whose tokenizer is to cut the prompts.
+    needed. A letter is a token, unless --model names a model whose tokenizer is to cut the prompts. With
+    --trace it replays a request trace instead, as `octavo serve --access-trace` writes it, and tells how
+    many of its prompt tokens caches of several sizes would have found.
 
     For example:
 
@@ -45,17 +50,22 @@ def explain(
     Args:
         prompts: Requests to play, named A, B, C and so on.
         block_size: Tokens per block; small, so that several fit on a screen.
-        num_blocks: Blocks in the pool; 4 in the walk-through, else 16 if omitted.
+        num_blocks: Blocks in the pool; 4 in the walk-through, else 16 if omitted; several sizes for a trace.
         model: A .gguf file or the default model's short name: use its tokenizer.
+        trace: A trace to replay, one JSON object per line, with the block size in it or in --block-size.
         plain: No colours and no lines, for logs and screen readers.
     """
+    console = plain_console() if plain else stdout_console()
+    if trace is not None:
+        rows = read_trace(trace, default_block_size=block_size)
+        console.print(trace_table(rows, num_blocks, plain=plain))
+        return
     if prompts:
         pool_size = DEFAULT_NUM_BLOCKS if num_blocks is None else num_blocks
         replay = Replay(num_blocks=pool_size, block_size=block_size)
         pictures = in_turn(replay, [_tokens(prompt, model) for prompt in prompts])
     else:
         pictures = walk_through()
-    console = plain_console() if plain else stdout_console()
     console.print(Text(_LEGEND, style="dim"))
     for time, picture in enumerate(pictures):
         console.print()
