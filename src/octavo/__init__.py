@@ -68,19 +68,12 @@ __all__ = sorted(["__version__", *_MODULES])  # one list of names is enough
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return _version()
+        from octavo.version import octavo_version
+
+        return octavo_version()
     if name not in _MODULES:
         raise AttributeError(f"module 'octavo' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("octavo")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -41,7 +41,7 @@ class ModelConfig:
     """A jinja2 file that replaces the model's chat template."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_types(self)
         if self.max_model_len is not None and self.max_model_len < 2:
             raise ConfigError(
                 f"max_model_len must be at least 2, one token of prompt and one of output, "
@@ -69,10 +69,10 @@ class CacheConfig:
     """Share of the blocks kept free when a waiting request is admitted beside running ones."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_types(self)
         if self.block_size < 8 or self.block_size % 8:
             raise ConfigError(f"block_size must be a positive multiple of 8, got {shown(self.block_size)}")
-        _check_bounds("block_size", self.block_size, MAX_BLOCK_SIZE)
+        check_bounds("block_size", self.block_size, MAX_BLOCK_SIZE)
         if not 0.0 < self.kv_cache_memory_share <= 0.95:
             raise ConfigError(
                 f"kv_cache_memory_share must be above 0 and at most 0.95, "
@@ -81,7 +81,7 @@ class CacheConfig:
         if not 0.0 <= self.watermark < 1.0:
             raise ConfigError(f"watermark must be at least 0 and below 1, got {shown(self.watermark)}")
         if self.num_blocks is not None:
-            _check_bounds("num_blocks", self.num_blocks, MAX_BLOCKS)
+            check_bounds("num_blocks", self.num_blocks, MAX_BLOCKS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,10 +104,10 @@ class SchedulerConfig:
     """Bound of the waiting queue; further requests are refused."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
-        _check_bounds("max_num_batched_tokens", self.max_num_batched_tokens, MAX_BATCHED_TOKENS)
-        _check_bounds("max_num_seqs", self.max_num_seqs, MAX_SEQS)
-        _check_bounds("max_waiting_requests", self.max_waiting_requests, MAX_WAITING_REQUESTS)
+        check_types(self)
+        check_bounds("max_num_batched_tokens", self.max_num_batched_tokens, MAX_BATCHED_TOKENS)
+        check_bounds("max_num_seqs", self.max_num_seqs, MAX_SEQS)
+        check_bounds("max_waiting_requests", self.max_waiting_requests, MAX_WAITING_REQUESTS)
         if self.long_prefill_token_threshold < 0:
             raise ConfigError(
                 f"long_prefill_token_threshold must be at least 0, "
@@ -127,9 +127,9 @@ class RunnerConfig:
     """Threads; from affinity mask and cgroup quota if omitted."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_types(self)
         if self.num_threads is not None:
-            _check_bounds("num_threads", self.num_threads, MAX_THREADS)
+            check_bounds("num_threads", self.num_threads, MAX_THREADS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,21 +209,35 @@ def _unknown_option(name: str) -> ConfigError:
     return ConfigError(f"there is no option {name}; {hint}")
 
 
-def _check_bounds(name: str, value: int, high: int) -> None:
+def check_bounds(name: str, value: int, high: int) -> None:
+    """Refuse a count below 1 or above ``high``.
+
+    Raises:
+        ConfigError: it is.
+    """
     if value < 1:
         raise ConfigError(f"{name} must be at least 1, got {shown(value)}; raise it or leave it out")
     if value > high:
         raise ConfigError(f"{name} must be at most {high}, got {shown(value)}; lower it or leave it out")
 
 
-def _check_types(config: object) -> None:
-    """Compare every field with its annotation: a number, a text, a flag, one of a few names, or ``None``."""
+def check_types(config: object) -> None:
+    """Compare every field with its annotation: a number, a text, several of one, a flag, a name, or ``None``.
+
+    Raises:
+        ConfigError: a value is of another type.
+    """
     for name, annotation in get_type_hints(type(config)).items():
         value = getattr(config, name)
         choices = get_args(annotation) if getattr(annotation, "__origin__", None) is Literal else ()
         if choices:
             if value not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
+            continue
+        if getattr(annotation, "__origin__", None) is tuple:
+            item_type = get_args(annotation)[0]
+            if type(value) is not tuple or any(type(item) is not item_type for item in value):
+                raise ConfigError(f"{name} must be a tuple of {item_type.__name__}, got {shown(value)}")
             continue
         allowed = get_args(annotation) or (annotation,)
         is_whole_number = type(value) is int and float in allowed

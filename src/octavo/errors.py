@@ -28,11 +28,7 @@ class OctavoError(Exception):
 
 
 class RequestError(OctavoError):
-    """The request is at fault; nothing else is affected."""
-
-
-class InvalidRequestError(RequestError):
-    """A parameter is out of range or of the wrong type.
+    """The request is at fault; nothing else is affected.
 
     Attributes:
         param: name of the offending parameter, or ``None`` if it is the request as a whole.
@@ -41,6 +37,10 @@ class InvalidRequestError(RequestError):
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class InvalidRequestError(RequestError):
+    """A parameter is out of range or of the wrong type."""
 
 
 class ContextLengthError(RequestError):

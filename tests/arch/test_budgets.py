@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from octavo import config
+from octavo.server.config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src" / "octavo").rglob("*.py"))
@@ -18,9 +19,12 @@ MAX_ENVIRONMENT_VARIABLES = 4
 
 def config_classes() -> list[type]:
     return [
-        value
-        for value in vars(config).values()
-        if is_dataclass(value) and value.__module__ == config.__name__
+        *(
+            value
+            for value in vars(config).values()
+            if is_dataclass(value) and value.__module__ == config.__name__
+        ),
+        ServerConfig,
     ]
 
 
@@ -37,7 +41,8 @@ def test_the_configuration_stays_within_45_fields():
 def test_every_configuration_field_is_documented():
     """The docstring below a field is its help text on the command line."""
     undocumented = []
-    for cls in ast.parse((ROOT / "src/octavo/config.py").read_text()).body:
+    files = ("src/octavo/config.py", "src/octavo/server/config.py")
+    for cls in (cls for file in files for cls in ast.parse((ROOT / file).read_text()).body):
         if isinstance(cls, ast.ClassDef) and cls.name not in ("EngineConfig", "ResolvedConfig"):
             for statement, following in zip(cls.body, [*cls.body[1:], None], strict=True):
                 is_documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)

@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
-HEAVY = ("numpy", "torch", "tokenizers", "jinja2", "huggingface_hub", "gguf", "safetensors")
+HEAVY = (
+    "numpy", "torch", "tokenizers", "jinja2", "huggingface_hub", "gguf", "safetensors", "fastapi", "pydantic",
+    "uvicorn",
+)  # fmt: skip
 
 
 def modules_loaded_by(code: str) -> set[str]:
@@ -48,10 +51,19 @@ def test_the_engine_loads_no_numpy():
     assert modules_loaded_by(code).isdisjoint({"numpy", "torch"})
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["generate", "--help"], ["chat", "--help"], ["explain"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["generate", "--help"], ["chat", "--help"], ["serve", "--help"], ["explain"]]
+)
 def test_help_and_explain_load_nothing_heavy(arguments):
     loaded = modules_loaded_by(f"from octavo.cli.main import run; run({arguments!r})")
     assert loaded.isdisjoint(HEAVY)
+
+
+def test_the_server_loads_no_numpy_and_the_engine_no_http():
+    assert modules_loaded_by("import octavo.server.app, octavo.server.lifecycle").isdisjoint(
+        {"numpy", "torch", "tokenizers"}
+    )
+    assert modules_loaded_by("import octavo.llm").isdisjoint({"fastapi", "pydantic", "starlette", "uvicorn"})
 
 
 def test_running_a_model_needs_no_torch_and_no_gguf_package():

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-import octavo
 from octavo.cli.terminal import discard_stdout, prepare_streams, print_error, stderr_console
 from octavo.errors import (
     ConfigError,
@@ -22,6 +21,7 @@ from octavo.errors import (
     OctavoError,
     RequestError,
 )
+from octavo.version import octavo_version
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -40,6 +40,7 @@ _EPILOGUE = """Try:
 
     octavo generate "What is a library?"   answer once, token by token
     octavo chat                            talk; turns reuse earlier ones
+    octavo serve                           answer over HTTP, as the OpenAI API does
     octavo explain                         see the cache work, without a model
     octavo doctor                          is this machine all right?
 """
@@ -47,17 +48,13 @@ _EPILOGUE = """Try:
 COMMANDS = {
     "generate": "Continue or answer one or more prompts.",
     "chat": "Talk with the model; each turn reuses the cached turns before it.",
+    "serve": "Serve the model over HTTP, with the OpenAI API.",
     "explain": "Draw the paged KV cache at work, step by step. Needs no model.",
     "doctor": "Check the machine, the native kernels and the default model.",
     "bench": "Measure kernels, throughput and latency on this machine.",
     "fetch": "Download the default model, once, with a checksum.",
 }
 """Each command, in module ``octavo.cli.<name>``, and its line in the list of commands."""
-
-
-def octavo_version() -> str:
-    """The installed version."""
-    return str(octavo.__version__)
 
 
 def make_app() -> App:

@@ -21,15 +21,26 @@ def session(config: EngineConfig, *, quiet: bool) -> Iterator[Built]:
         ConfigError: the configuration fits neither the model nor the machine, or names no chat template.
         ModelLoadError: the model cannot be found, read or fetched.
     """
+    built = start_engine(config, quiet=quiet)
+    try:
+        yield built
+    finally:
+        built.engine.close()
+
+
+def start_engine(config: EngineConfig, *, quiet: bool) -> Built:
+    """Build an engine and say what was built on stderr; whoever calls this closes it.
+
+    Raises:
+        ConfigError: the configuration fits neither the model nor the machine, or names no chat template.
+        ModelLoadError: the model cannot be found, read or fetched.
+    """
     template = config.model.chat_template
     if template is not None and not Path(template).is_file():
         raise ConfigError(f"--chat-template {template}: no such file; give a jinja2 file, or leave it out")
     resolve_model_path(config.model.model)  # a download is no part of the start-up time
     start = time.perf_counter()
     built = build(config)
-    try:
-        if not quiet:
-            stderr_console().print(startup_table(built, seconds=time.perf_counter() - start))
-        yield built
-    finally:
-        built.engine.close()
+    if not quiet:
+        stderr_console().print(startup_table(built, seconds=time.perf_counter() - start))
+    return built

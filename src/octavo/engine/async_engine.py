@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -12,7 +12,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.engine_thread import EngineThread
 from octavo.engine.lifecycle import EngineState
 from octavo.engine.output_stream import OutputStream
-from octavo.engine.prompt import Prompt, encode_prompt
+from octavo.engine.prompt import EncodedPrompt, Prompt, encode_prompt
 from octavo.engine.request_check import check_params
 from octavo.engine.request_record import FinishedRequest
 from octavo.engine.snapshot import EngineSnapshot
@@ -116,6 +116,19 @@ class AsyncEngine:
         """
         await self._thread.wait_until_ready()
 
+    async def wait_until_stopped(self) -> None:
+        """Wait until the engine has stopped or died, whatever the reason; `state` says which."""
+        await self._thread.wait_until_stopped()
+
+    @property
+    def max_num_tokens(self) -> int:
+        """Tokens at which a sequence ends, prompt and output together.
+
+        Raises:
+            EngineDeadError: no engine is built, or not yet.
+        """
+        return self._thread.engine.max_num_tokens
+
     async def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
         await self.wait_until_ready()
@@ -129,7 +142,7 @@ class AsyncEngine:
         *,
         priority: int = 0,
         trace_headers: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         """Generate; every output holds the whole text so far, the last one is ``finished``.
 
         With ``output_kind=RequestOutputKind.DELTA`` an output holds only what is new since the one before,
@@ -143,8 +156,7 @@ class AsyncEngine:
             EngineDeadError: the engine has stopped for good.
         """
         check_params(sampling_params)
-        tokenizer = await self.get_tokenizer()
-        token_ids, text, cache_salt = await asyncio.to_thread(encode_prompt, prompt, tokenizer)
+        token_ids, text, cache_salt = await self._encode(prompt)
         name = f"request-{uuid.uuid4().hex}" if request_id is None else request_id
         stream = OutputStream(name, sampling_params.output_kind)
         self._thread.open_stream(
@@ -167,6 +179,13 @@ class AsyncEngine:
                     return
         finally:
             self._thread.close_stream(stream)
+
+    async def _encode(self, prompt: Prompt) -> EncodedPrompt:
+        tokenizer = await self.get_tokenizer()
+        if isinstance(prompt, dict) and prompt.get("prompt_token_ids") is not None:
+            return encode_prompt(prompt, tokenizer)
+        # Long texts take a while, and tokenizing leaves the interpreter to others.
+        return await asyncio.to_thread(encode_prompt, prompt, tokenizer)
 
     async def abort(self, request_id: str, cause: AbortCause = AbortCause.REQUESTED) -> None:
         """End a request; its stream ends with finish reason "abort". An unknown id is ignored.

@@ -69,6 +69,11 @@ class Engine:
         return self.core.scheduler.has_work
 
     @property
+    def max_num_tokens(self) -> int:
+        """Tokens at which a sequence ends, prompt and output together; it never changes."""
+        return self.core.scheduler.limit.max_num_tokens
+
+    @property
     def num_output_tokens(self) -> int:
         """Tokens generated since the start, over all requests."""
         return self._outputs.num_output_tokens

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from octavo.engine.abort_cause import AbortCause
 from octavo.engine.engine import Engine
 from octavo.engine.lifecycle import EngineState
-from octavo.engine.output_stream import OutputStream
+from octavo.engine.output_stream import OutputStream, put_all
 from octavo.engine.telemetry import EngineTelemetry
 from octavo.errors import DrainingError, EngineDeadError, EngineError, InvariantError
 from octavo.outputs import RequestOutput
@@ -46,6 +46,7 @@ class EngineThread:
         self._calls: set[Future[Any]] = set()
         self._deadline = 0.0
         self._ready: Future[None] = Future()
+        self._stopped: Future[None] = Future()
         self._cause_of_death: BaseException | None = None
         self._streams_by_request: dict[str, OutputStream] = {}  # only for the engine's thread
         # A daemon: a step that hangs must not keep the process from ending.
@@ -106,6 +107,10 @@ class EngineThread:
         await asyncio.shield(asyncio.wrap_future(self._ready))
         if self._state is EngineState.DEAD:
             raise self._dead_error()
+
+    async def wait_until_stopped(self) -> None:
+        """Wait for the end of the engine, whatever ends it."""
+        await asyncio.shield(asyncio.wrap_future(self._stopped))
 
     def open_stream(self, stream: OutputStream, add: Command) -> None:
         """Send a request on its way; what becomes of it arrives in the stream.
@@ -227,9 +232,9 @@ class EngineThread:
         return not has_work and self._state is EngineState.READY
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
-        for output in outputs:
-            stream = self._streams_by_request[output.request_id]
-            stream.put(output)
+        arrived = [(self._streams_by_request[output.request_id], output) for output in outputs]
+        put_all(arrived)
+        for stream, output in arrived:
             if output.finished:
                 self._forget(stream)
 
@@ -303,3 +308,4 @@ class EngineThread:
         for future in (*calls, self._ready):
             if not future.done():
                 future.set_exception(self._dead_error())
+        self._stopped.set_result(None)

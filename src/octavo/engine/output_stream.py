@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 
 from octavo.engine.deltas import join_deltas
 from octavo.outputs import RequestOutput
@@ -21,6 +22,7 @@ class OutputStream:
 
     Attributes:
         request_id: whose outputs these are.
+        loop: the event loop it belongs to.
         is_under_way: whether the engine works on the request; only the engine's thread uses it.
     """
 
@@ -29,7 +31,7 @@ class OutputStream:
     ) -> None:
         self.request_id = request_id
         self.is_under_way = False
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
         self._is_delta = output_kind is RequestOutputKind.DELTA
         self._waiting: list[RequestOutput] = []
@@ -59,12 +61,32 @@ class OutputStream:
 
     def _post(self, output: RequestOutput | None, error: Exception | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear
-            self._loop.call_soon_threadsafe(self._receive, output, error)
+            self.loop.call_soon_threadsafe(self.receive, output, error)
 
-    def _receive(self, output: RequestOutput | None, error: Exception | None) -> None:
+    def receive(self, output: RequestOutput | None, error: Exception | None = None) -> None:
+        """`put` and `fail` for somebody who is in the stream's event loop."""
         if output is not None:
             if not self._is_delta:
                 self._waiting.clear()
             self._waiting.append(output)
         self._error = error or self._error
         self._arrived.set()
+
+
+def put_all(arrived: Iterable[tuple[OutputStream, RequestOutput]]) -> None:
+    """Add the outputs of one step to their streams, from any thread.
+
+    An event loop is woken once for all of its streams: to wake it for each would cost a system call and a
+    switch of threads per token.
+    """
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[OutputStream, RequestOutput]]] = {}
+    for stream, output in arrived:
+        by_loop.setdefault(stream.loop, []).append((stream, output))
+    for loop, pairs in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear
+            loop.call_soon_threadsafe(_receive_all, pairs)
+
+
+def _receive_all(pairs: Iterable[tuple[OutputStream, RequestOutput]]) -> None:
+    for stream, output in pairs:
+        stream.receive(output)

@@ -37,13 +37,15 @@ class SequenceLimit:
         if num_tokens >= self._max_model_len:
             raise ContextLengthError(
                 f"the prompt has {num_tokens} tokens, but prompt and output together may have at most "
-                f"{self._max_model_len} (max_model_len); shorten the prompt"
+                f"{self._max_model_len} (max_model_len); shorten the prompt",
+                param="prompt",
             )
         num_slots = self._num_blocks * self._block_size
         raise ContextLengthError(
             f"the prompt has {num_tokens} tokens, but a sequence may have at most {num_slots}: the KV cache "
             f"has {self._num_blocks} blocks of {self._block_size}; shorten the prompt or give the KV cache "
-            f"more memory"
+            f"more memory",
+            param="prompt",
         )
 
 

@@ -49,7 +49,7 @@ class Scheduler:
             )
         self._config = config
         self.kv = kv
-        self._limit = SequenceLimit(max_model_len, num_blocks=kv.num_blocks, block_size=kv.block_size)
+        self.limit = SequenceLimit(max_model_len, num_blocks=kv.num_blocks, block_size=kv.block_size)
         self._policy = make_policy(config.scheduling_policy)
         self._requests: dict[str, Request] = {}
         self.waiting = self._policy.make_queue()
@@ -77,7 +77,7 @@ class Scheduler:
                 raise InvalidRequestError(
                     f"request id {request.request_id!r} is in use; choose another", param="request_id"
                 )
-            self._limit.check(request)
+            self.limit.check(request)
             new_ids.add(request.request_id)
         check_queue(len(self.waiting), len(requests), self._config.max_waiting_requests)
         for request in requests:
@@ -174,7 +174,7 @@ class Scheduler:
         """
         self._end_step(output)
         results = runner_output.results
-        limit = self._limit.max_num_tokens
+        limit = self.limit.max_num_tokens
         updates: list[RequestUpdate] = []
         ended: list[Request] = []
         failed: list[Request] = []

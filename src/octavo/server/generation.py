@@ -1,0 +1,167 @@
+"""What both generating endpoints do once they know what to ask the engine: ask it, and answer."""
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fastapi import Request, Response
+from pydantic import BaseModel
+
+from octavo.engine.prompt import EncodedPrompt, TokensPrompt
+from octavo.errors import DrainingError, EngineError
+from octavo.outputs import RequestOutput
+from octavo.sampling_params import SamplingParams
+from octavo.server.disconnect import until_disconnect
+from octavo.server.limits import check_num_choices, check_room
+from octavo.server.merge import merge
+from octavo.server.protocol.request import GenerationRequest
+from octavo.server.sse import EventStream
+from octavo.server.state import ServerState, state_of, tenant_of
+from octavo.server.unknown_fields import note_unknown_fields
+
+REQUEST_ID_HEADER = "X-Request-Id"
+
+
+class Reply(Protocol):
+    """Turns outputs into what an endpoint answers."""
+
+    def whole(self, outputs: Sequence[RequestOutput]) -> BaseModel:
+        """The body of an answer in one piece.
+
+        Args:
+            outputs: the only one of each prompt, in order.
+        """
+        ...
+
+    def part(self, prompt_index: int, output: RequestOutput) -> str:
+        """The events that tell what is new; may be empty."""
+        ...
+
+    def last(self) -> str:
+        """The events after all others."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One HTTP request to a generating endpoint.
+
+    Attributes:
+        state: of the application.
+        request: as it came; its body was read.
+        request_id: in the answer, in the log, and what the engine's ids begin with.
+        created: when it came [s since 1970].
+        headers: of the answer.
+    """
+
+    state: ServerState
+    request: Request
+    request_id: str
+    created: int = field(default_factory=lambda: int(time.time()))
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def head(self, kind: str) -> dict[str, Any]:
+        """What every answer and every chunk begins with."""
+        return {
+            "id": self.request_id,
+            "object": kind,
+            "created": self.created,
+            "model": self.state.model.name,
+            "system_fingerprint": self.state.model.fingerprint,
+        }
+
+    async def respond(
+        self,
+        body: GenerationRequest,
+        prompts: Sequence[EncodedPrompt],
+        params: SamplingParams,
+        reply: Reply,
+    ) -> Response:
+        """Generate, and answer whole or as a stream.
+
+        Raises:
+            OctavoError: the request is at fault, or the engine has no room or has failed.
+            ClientDisconnectedError: nobody is left to answer.
+        """
+        config = self.state.config
+        check_num_choices(len(prompts), params.n, config.max_choices)
+        if config.refuse_overlong:
+            for prompt in prompts:
+                check_room(len(prompt.token_ids), params.max_tokens, self.state.model.max_model_len)
+        outputs = self._outputs(body, prompts, params)
+        if body.stream:
+            return EventStream(_events(outputs, reply), self.headers, request_id=self.request_id)
+        whole = await until_disconnect(self.request.receive, _collect(outputs, len(prompts)))
+        return Response(
+            reply.whole(whole).model_dump_json(), headers=self.headers, media_type="application/json"
+        )
+
+    async def _outputs(
+        self, body: GenerationRequest, prompts: Sequence[EncodedPrompt], params: SamplingParams
+    ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+        salt = tenant_of(self.request).cache_salt(body.cache_salt)
+        sources = [
+            self.state.engine.generate(
+                _salted(prompt, salt), params, f"{self.request_id}-{index}", priority=body.priority
+            )
+            for index, prompt in enumerate(prompts)
+        ]
+        async with aclosing(merge(sources)) as merged:
+            async for index, output in merged:
+                _check(output)
+                yield index, output
+
+
+def begin_call(request: Request, body: GenerationRequest, prefix: str) -> Call:
+    """Check what concerns the request as a whole.
+
+    Raises:
+        ApiError: it names a model that is not served.
+        InvalidRequestError: the server is strict and does not know a field.
+    """
+    state = state_of(request)
+    call = Call(state=state, request=request, request_id=f"{prefix}-{uuid.uuid4().hex}")
+    call.headers[REQUEST_ID_HEADER] = call.request_id
+    state.model.check(body.model)
+    note_unknown_fields(body.unknown_fields(), call.headers, strict=state.config.strict)
+    return call
+
+
+async def _events(
+    outputs: AsyncGenerator[tuple[int, RequestOutput], None], reply: Reply
+) -> AsyncGenerator[str, None]:
+    async with aclosing(outputs):
+        async for index, output in outputs:
+            text = reply.part(index, output)
+            if text:
+                yield text
+    yield reply.last()
+
+
+async def _collect(
+    outputs: AsyncGenerator[tuple[int, RequestOutput], None], num_prompts: int
+) -> list[RequestOutput]:
+    async with aclosing(outputs):
+        found = {index: output async for index, output in outputs}
+    return [found[index] for index in range(num_prompts)]
+
+
+def _salted(prompt: EncodedPrompt, salt: str | None) -> TokensPrompt:
+    tokens = TokensPrompt(prompt_token_ids=prompt.token_ids)
+    if prompt.text is not None:
+        tokens["prompt"] = prompt.text
+    if salt is not None:
+        tokens["cache_salt"] = salt
+    return tokens
+
+
+def _check(output: RequestOutput) -> None:
+    """An end that no client asked for is an error."""
+    for choice in output.outputs:
+        if choice.finish_reason == "error":
+            raise EngineError(f"the generation failed: {choice.error}")
+        if choice.finish_reason == "abort":
+            raise DrainingError("the server is shutting down and had to end this request")

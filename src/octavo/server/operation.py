@@ -1,0 +1,56 @@
+"""What operators and their probes ask: ``/health``, ``/ready``, ``/version``, ``/reset_prefix_cache``."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from octavo.engine.lifecycle import EngineState
+from octavo.server.errors import ApiError
+from octavo.server.protocol.error import ErrorResponse
+from octavo.server.state import state_of
+from octavo.version import octavo_version
+
+router = APIRouter(
+    tags=["operation"], responses={"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
+)
+
+
+@router.get("/health")
+async def health(request: Request) -> Response:
+    """200 while the engine lives, also while it drains; otherwise the process should be restarted."""
+    state = state_of(request).engine.state
+    if state.is_final:
+        raise ApiError(503, f"the engine is {state}", code="engine_dead")
+    return JSONResponse({"status": str(state)})
+
+
+@router.get("/ready")
+async def ready(request: Request) -> Response:
+    """200 while new requests are taken."""
+    state = state_of(request).engine.state
+    if state is not EngineState.READY:
+        raise ApiError(503, f"the engine is {state}", code="not_ready")
+    return JSONResponse({"status": str(state)})
+
+
+@router.get("/version")
+async def version() -> dict[str, str]:
+    """The version of Octavo."""
+    return {"version": octavo_version()}
+
+
+@router.post("/reset_prefix_cache")
+async def reset_prefix_cache(
+    request: Request, reset_running_requests: Annotated[bool, Query()] = False
+) -> dict[str, bool]:
+    """Forget all cached prefixes; running requests are in the way unless they may be computed anew."""
+    engine = state_of(request).engine
+    if not await engine.reset_prefix_cache(reset_running_requests=reset_running_requests):
+        raise ApiError(
+            409,
+            "blocks of the cache are in use; wait, or add ?reset_running_requests=true, and running requests "
+            "are computed anew",
+            code="cache_in_use",
+        )
+    return {"reset": True}

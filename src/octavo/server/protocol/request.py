@@ -1,0 +1,70 @@
+"""`GenerationRequest`: the fields that both generating endpoints share."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_LOGPROBS = 20
+
+
+class RequestBody(BaseModel):
+    """A body whose unknown fields are kept, to be told about."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class StreamOptions(RequestBody):
+    """What a stream holds beside the text."""
+
+    include_usage: bool = False
+    """A last chunk with the usage, before ``[DONE]``."""
+    continuous_usage_stats: bool = False
+    """The usage so far in every chunk."""
+
+
+class GenerationRequest(RequestBody):
+    """Fields of the OpenAI API first, then those that vLLM added. Ranges are those of `SamplingParams`."""
+
+    model: str | None = None
+    """One of those that /v1/models lists; the served model if omitted."""
+    n: int | None = None
+    """Continuations of each prompt."""
+    temperature: float | None = None
+    """0 is greedy; 1 if omitted."""
+    top_p: float | None = None
+    seed: int | None = None
+    """Equal seeds give equal tokens, to the bit; drawn and returned if omitted."""
+    stop: str | list[str] | None = None
+    """Strings that end the text and are no part of it."""
+    max_tokens: int | None = None
+    """Upper bound of generated tokens; what does not fit the context is cut."""
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    """Token id to a number between -100 and 100."""
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    """Accepted, and used for nothing."""
+
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    """Log-probabilities of the prompt's tokens, and of this many alternatives; not with stream."""
+    priority: int = 0
+    """Lower runs first, if the server schedules by priority."""
+    cache_salt: str | None = None
+    """Only requests with the same salt share cached prefixes."""
+
+    def unknown_fields(self) -> list[str]:
+        """Names of the fields that mean nothing here."""
+        names = sorted(self.model_extra or {})
+        if self.stream_options is not None:
+            names += sorted(f"stream_options.{name}" for name in self.stream_options.model_extra or {})
+        return names

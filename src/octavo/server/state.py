@@ -1,0 +1,67 @@
+"""`ServerState`: what every handler works with."""
+
+import time
+from dataclasses import dataclass, field
+from typing import cast
+
+from fastapi import Request
+
+from octavo.engine.async_engine import AsyncEngine
+from octavo.engine.tokenizer import Tokenizer
+from octavo.server.auth import Tenant
+from octavo.server.config import ServerConfig
+from octavo.server.errors import ApiError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedModel:
+    """The model as clients see it."""
+
+    names: tuple[str, ...]
+    """What it may be called, at least one; answers say the first."""
+    root: str
+    """The model file's name."""
+    max_model_len: int
+    """Longest sequence, prompt and output together [tokens]."""
+    fingerprint: str
+    """Equal only where equal requests give equal bits."""
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def name(self) -> str:
+        """What answers call it."""
+        return self.names[0]
+
+    def check(self, name: str | None) -> None:
+        """Refuse a request for another model.
+
+        Raises:
+            ApiError: 404, with the names there are.
+        """
+        if name is not None and name not in self.names:
+            raise ApiError(
+                404,
+                f"there is no model {name[:80]!r}; there is {', '.join(self.names)}",
+                param="model",
+                code="model_not_found",
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerState:
+    """One per application."""
+
+    engine: AsyncEngine
+    tokenizer: Tokenizer
+    model: ServedModel
+    config: ServerConfig
+
+
+def state_of(request: Request) -> ServerState:
+    """The application's state."""
+    return cast("ServerState", request.app.state.octavo)
+
+
+def tenant_of(request: Request) -> Tenant:
+    """Who sends the request."""
+    return cast("Tenant", request.state.tenant)
