@@ -11,16 +11,20 @@ namespace octavo::OCTAVO_ISA {
 namespace {
 
 #if defined(OCTAVO_SIMD_AVX512)
-constexpr int kTileRows = 8;
+constexpr int kTileRows = 4;
+constexpr int kTileCols = 2;  // column vectors of an integer tile of several rows
 constexpr int kWideCols = 4;
 #elif defined(OCTAVO_SIMD_AVX2)
 constexpr int kTileRows = 4;
+constexpr int kTileCols = 1;
 constexpr int kWideCols = 4;
 #elif defined(OCTAVO_SIMD_NEON)
 constexpr int kTileRows = 4;
+constexpr int kTileCols = 1;
 constexpr int kWideCols = 8;
 #else
 constexpr int kTileRows = 1;
+constexpr int kTileCols = 1;
 constexpr int kWideCols = 16;
 #endif
 static_assert(kWideCols % kParts == 0);
@@ -63,41 +67,58 @@ struct IntegerColumns {
   const std::byte* scales;
 };
 
-// Exact sums over the halves of a group: kWidth columns by kRows rows, weights 0 … 15.
-template <int kRows>
-OCTAVO_INLINE void sum_four_bits(const std::byte* quants, const QuantizedGroup* x, int64_t x_stride, vi (&half0)[kRows],
-                                 vi (&half1)[kRows]) {
-  quad_sum sum0[kRows];
-  quad_sum sum1[kRows];
-  for (int r = 0; r < kRows; ++r) sum0[r] = sum1[r] = quad_zero();
+// Exact sums over the halves of a group: kCols column vectors by kRows rows, weights 0 … 15. A quad of activations
+// is loaded once for all columns: loads are as scarce as multiplications.
+template <int kRows, int kCols>
+OCTAVO_INLINE void sum_four_bits(const IntegerColumns (&columns)[kCols], const QuantizedGroup* x, int64_t x_stride,
+                                 vi (&half0)[kRows][kCols], vi (&half1)[kRows][kCols]) {
+  quad_sum sum0[kRows][kCols];
+  quad_sum sum1[kRows][kCols];
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kCols; ++c) sum0[r][c] = sum1[r][c] = quad_zero();
+  }
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    const vbytes both = load_bytes(quants + j * 64);
-    const vbytes low = low_nibbles(both);
-    const vbytes high = high_nibbles(both);
+    vbytes low[kCols], high[kCols];
+    for (int c = 0; c < kCols; ++c) {
+      const vbytes both = load_bytes(columns[c].quants + j * 64);
+      low[c] = low_nibbles(both);
+      high[c] = high_nibbles(both);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      sum0[r] = quad_add(sum0[r], low, splat_quad(x[r * x_stride].q + 4 * j));
-      sum1[r] = quad_add(sum1[r], high, splat_quad(x[r * x_stride].q + 16 + 4 * j));
+      const vbytes first = splat_quad(x[r * x_stride].q + 4 * j), second = splat_quad(x[r * x_stride].q + 16 + 4 * j);
+#pragma GCC unroll 16
+      for (int c = 0; c < kCols; ++c) {
+        sum0[r][c] = quad_add(sum0[r][c], low[c], first);
+        sum1[r][c] = quad_add(sum1[r][c], high[c], second);
+      }
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    half0[r] = quad_total(sum0[r]);
-    half1[r] = quad_total(sum1[r]);
+    for (int c = 0; c < kCols; ++c) {
+      half0[r][c] = quad_total(sum0[r][c]);
+      half1[r][c] = quad_total(sum1[r][c]);
+    }
   }
 }
 
 // The same with signed weights of 8 bits, one half at a time.
-template <int kRows>
-OCTAVO_INLINE void sum_eight_bits(const std::byte* quants, const QuantizedGroup* x, int64_t x_stride, int which,
-                                  vi (&half)[kRows]) {
-  for (int r = 0; r < kRows; ++r) half[r] = signed_start(x[r * x_stride].minus_128_sum[which]);
+template <int kRows, int kCols>
+OCTAVO_INLINE void sum_eight_bits(const IntegerColumns (&columns)[kCols], const QuantizedGroup* x, int64_t x_stride,
+                                  int which, vi (&half)[kRows][kCols]) {
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kCols; ++c) half[r][c] = signed_start(x[r * x_stride].minus_128_sum[which]);
+  }
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    const signed_weights weights = prepare_signed(load_bytes(quants + (which * 4 + j) * 64));
+    signed_weights weights[kCols];
+    for (int c = 0; c < kCols; ++c) weights[c] = prepare_signed(load_bytes(columns[c].quants + (which * 4 + j) * 64));
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      half[r] = signed_add(half[r], weights, splat_quad(x[r * x_stride].q + which * 16 + 4 * j));
+      const vbytes quad = splat_quad(x[r * x_stride].q + which * 16 + 4 * j);
+#pragma GCC unroll 16
+      for (int c = 0; c < kCols; ++c) half[r][c] = signed_add(half[r][c], weights[c], quad);
     }
   }
 }
@@ -106,42 +127,45 @@ OCTAVO_INLINE float quant_sum(const QuantizedGroup& group, int half) {
   return static_cast<float>(group.minus_128_sum[half]) * (-1.0f / 128);  // exact
 }
 
-// Adds one group's products to `acc`, whose rows are acc_stride apart.
-template <PanelKind kKind, int kRows>
-OCTAVO_INLINE void add_group(IntegerColumns columns, const QuantizedGroup* x, int64_t x_stride, vf* acc, int acc_stride) {
+// A group's exact sums of one row and column vector become a product, added to `sum`.
+template <PanelKind kKind>
+OCTAVO_INLINE vf add_product(vf sum, vi half0, vi half1, const QuantizedGroup& group, const std::byte* scales) {
   using F = Format<kKind>;
-  vi half0[kRows];
-  vi half1[kRows];
-  if constexpr (F::kFourBits) {
-    sum_four_bits<kRows>(columns.quants, x, x_stride, half0, half1);
+  const auto scale = [scales](int vector) { return F::load_scale(scales + vector * F::kScaleVectorBytes); };
+  const vf first = mul(to_float(half0), vsplat(group.scale[0]));
+  if constexpr (F::kTwoScales) {
+    sum = fma(first, scale(0), sum);
+    sum = fma(mul(to_float(half1), vsplat(group.scale[1])), scale(1), sum);
   } else {
-    sum_eight_bits<kRows>(columns.quants, x, x_stride, 0, half0);
-    sum_eight_bits<kRows>(columns.quants, x, x_stride, 1, half1);
+    sum = fma(fma(to_float(half1), vsplat(group.scale[1]), first), scale(0), sum);
   }
-  const vf scale = F::load_scale(columns.scales);
+  if constexpr (F::kHasMinimum) sum = fma(scale(1), vsplat(group.minimum_factor), sum);
+  if constexpr (F::kTwoMinima) {
+    for (int half = 0; half < 2; ++half) {
+      sum = fma(scale(2 + half), vsplat(group.scale[half] * quant_sum(group, half)), sum);
+    }
+  }
+  return sum;
+}
+
+// Adds one group's products to `acc`.
+template <PanelKind kKind, int kRows, int kCols>
+OCTAVO_INLINE void add_group(const IntegerColumns (&columns)[kCols], const QuantizedGroup* x, int64_t x_stride,
+                             vf (&acc)[kRows][kCols]) {
+  vi half0[kRows][kCols];
+  vi half1[kRows][kCols];
+  if constexpr (Format<kKind>::kFourBits) {
+    sum_four_bits(columns, x, x_stride, half0, half1);
+  } else {
+    sum_eight_bits(columns, x, x_stride, 0, half0);
+    sum_eight_bits(columns, x, x_stride, 1, half1);
+  }
+#pragma GCC unroll 16
+  for (int c = 0; c < kCols; ++c) {
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    const QuantizedGroup& group = x[r * x_stride];
-    const vf first = mul(to_float(half0[r]), vsplat(group.scale[0]));
-    vf sum = acc[r * acc_stride];
-    if constexpr (F::kTwoScales) {
-      const vf second_scale = F::load_scale(columns.scales + F::kScaleVectorBytes);
-      sum = fma(first, scale, sum);
-      sum = fma(mul(to_float(half1[r]), vsplat(group.scale[1])), second_scale, sum);
-    } else {
-      sum = fma(fma(to_float(half1[r]), vsplat(group.scale[1]), first), scale, sum);
+    for (int r = 0; r < kRows; ++r) {
+      acc[r][c] = add_product<kKind>(acc[r][c], half0[r][c], half1[r][c], x[r * x_stride], columns[c].scales);
     }
-    if constexpr (F::kHasMinimum) {
-      const vf minimum = F::load_scale(columns.scales + F::kScaleVectorBytes);
-      sum = fma(minimum, vsplat(group.minimum_factor), sum);
-    }
-    if constexpr (F::kTwoMinima) {
-      for (int half = 0; half < 2; ++half) {
-        const vf minimum = F::load_scale(columns.scales + (2 + half) * F::kScaleVectorBytes);
-        sum = fma(minimum, vsplat(group.scale[half] * quant_sum(group, half)), sum);
-      }
-    }
-    acc[r * acc_stride] = sum;
   }
 }
 
@@ -150,10 +174,11 @@ OCTAVO_INLINE void add_group(IntegerColumns columns, const QuantizedGroup* x, in
 // far enough ahead for memory to answer, near enough for the first-level cache to hold it.
 class Prefetch {
  public:
-  Prefetch(const Panels& part, int num_panels)
+  // `jump`: bytes from a panel of the tile to the one that follows it in the same place.
+  Prefetch(const Panels& part, int num_panels, int64_t jump)
       : num_groups_(part.depth / kGroupSize),
         groups_(num_groups_ < kGroupsAhead / num_panels ? num_groups_ : kGroupsAhead / num_panels),
-        jump_(num_panels * part.stride) {}
+        jump_(jump) {}
 
   template <class F>
   [[gnu::always_inline]] void run(IntegerColumns columns, int64_t group) const {
@@ -174,29 +199,44 @@ class Prefetch {
 
   int64_t num_groups_;  // of a panel
   int64_t groups_;      // ahead
-  int64_t jump_;  // bytes from a panel of the tile to the one that follows it in the same place
+  int64_t jump_;
+};
+
+// How many panels kCols column vectors are from, or one of which they are a part.
+constexpr int panels_of(int cols) { return cols > kParts ? cols / kParts : 1; }
+
+struct TileWeights {
+  const Panels& part;
+  const std::byte* panel;
+  const std::byte* following;  // the panel that the worker reads after the tile's last; null: nothing is fetched
 };
 
 // The tile's sums over k. Column vector c is slice (first_slice + c) % kParts of panel (first_slice + c) / kParts.
 template <PanelKind kKind, int kRows, int kCols>
-OCTAVO_INLINE void integer_tile(const Panels& part, const std::byte* panel, int first_slice, const QuantizedGroup* x,
-                                int64_t x_stride, bool fetches, vf (&acc)[kRows][kCols]) {
+OCTAVO_INLINE void integer_tile(const TileWeights& weights, int first_slice, const QuantizedGroup* x, int64_t x_stride,
+                                vf (&acc)[kRows][kCols]) {
   using F = Format<kKind>;
+  const Panels& part = weights.part;
+  const bool fetches = weights.following != nullptr;
   const int64_t num_groups = part.depth / kGroupSize;
-  const Prefetch ahead(part, kCols > kParts ? kCols / kParts : 1);
+  const Prefetch ahead(part, panels_of(kCols), weights.following - weights.panel);
   IntegerColumns columns[kCols];
   for (int c = 0; c < kCols; ++c) {
     const int slice = (first_slice + c) % kParts;
-    const std::byte* base = panel + (first_slice + c) / kParts * part.stride;
+    const std::byte* base = weights.panel + (first_slice + c) / kParts * part.stride;
     columns[c].quants = base + slice * kWidth * 4;
     columns[c].scales = base + num_groups * F::kQuantBytes + slice * kWidth * F::kScaleSize;
     for (int r = 0; r < kRows; ++r) acc[r][c] = vsplat(0.0f);
   }
   for (int64_t g = 0; g < num_groups; ++g) {
+    if (fetches) {
 #pragma GCC unroll 16
+      for (int c = 0; c < kCols; ++c) {
+        if ((first_slice + c) % kParts == 0) ahead.run<F>(columns[c], g);
+      }
+    }
+    add_group<kKind>(columns, x + g, x_stride, acc);
     for (int c = 0; c < kCols; ++c) {
-      if (fetches && (first_slice + c) % kParts == 0) ahead.run<F>(columns[c], g);
-      add_group<kKind, kRows>(columns[c], x + g, x_stride, &acc[0][c], kCols);
       columns[c].quants += F::kQuantBytes;
       columns[c].scales += F::kScaleBytes;
     }
@@ -257,19 +297,24 @@ struct Piece {
   int32_t first_column;  // of the part in `out`
   int32_t panel_begin, panel_end;
   int32_t row_begin, row_end;
+  const std::byte* following;  // the panel that the worker reads afterwards
+
+  const std::byte* panel(int32_t index) const { return part->data + index * part->stride; }
+  const std::byte* panel_or_following(int32_t index) const { return index < panel_end ? panel(index) : following; }
 };
 
 template <PanelKind kKind, int kRows, int kCols>
 void run_tile(const LinearOp& op, const Piece& piece, int32_t panel, int first_slice, int32_t row) {
   vf acc[kRows][kCols];
-  const std::byte* weights = piece.part->data + panel * piece.part->stride;
   if constexpr (is_integer(kKind)) {
     const int64_t stride = op.depth / kGroupSize;
     const bool fetches = row == piece.row_begin;  // later rows find the panel in the cache
-    integer_tile<kKind, kRows, kCols>(*piece.part, weights, first_slice, op.quantized + row * stride, stride, fetches, acc);
+    const TileWeights weights = {*piece.part, piece.panel(panel),
+                                 fetches ? piece.panel_or_following(panel + panels_of(kCols)) : nullptr};
+    integer_tile<kKind>(weights, first_slice, op.quantized + row * stride, stride, acc);
   } else {
     const float* x = op.x + static_cast<int64_t>(row) * op.depth;
-    float_tile<kKind, kRows, kCols>(*piece.part, weights, first_slice, x, op.depth, acc);
+    float_tile<kKind, kRows, kCols>(*piece.part, piece.panel(panel), first_slice, x, op.depth, acc);
   }
   for (int c = 0; c < kCols; ++c) {
     const int32_t column = panel * kPanelColumns + (first_slice + c) * kWidth;
@@ -278,30 +323,36 @@ void run_tile(const LinearOp& op, const Piece& piece, int32_t panel, int first_s
   }
 }
 
-template <PanelKind kKind, int kRows>
+// As many rows as there are whole tiles of kRows for; returns the row after them.
+template <PanelKind kKind, int kRows, int kCols>
 OCTAVO_INLINE int32_t run_rows(const LinearOp& op, const Piece& piece, int32_t panel, int32_t row) {
-  // Integer tiles are one vector wide, because a row needs three registers per vector; float tiles need one.
-  constexpr int kCols = is_integer(kKind) && kRows > 1 ? 1 : kParts;
+  constexpr int kSlices = kCols > kParts ? kCols : kParts;
   for (; row + kRows <= piece.row_end; row += kRows) {
-    for (int slice = 0; slice < kParts; slice += kCols) run_tile<kKind, kRows, kCols>(op, piece, panel, slice, row);
+    for (int slice = 0; slice < kSlices; slice += kCols) run_tile<kKind, kRows, kCols>(op, piece, panel, slice, row);
   }
   return row;
 }
 
+// All rows of the piece by the panels that kCols column vectors are from.
+template <PanelKind kKind, int kCols>
+OCTAVO_INLINE void run_panels(const LinearOp& op, const Piece& piece, int32_t panel) {
+  int32_t row = run_rows<kKind, kTileRows, kCols>(op, piece, panel, piece.row_begin);
+  if constexpr (kTileRows > 2) row = run_rows<kKind, 2, kCols>(op, piece, panel, row);
+  if constexpr (kTileRows > 1) run_rows<kKind, 1, kCols>(op, piece, panel, row);
+}
+
 template <PanelKind kKind>
 void run_piece(const LinearOp& op, const Piece& piece) {
+  // A row of an integer tile needs three registers per vector, one of a float tile one.
+  constexpr int kCols = is_integer(kKind) ? kTileCols : kParts;
   int32_t panel = piece.panel_begin;
   if (piece.row_end - piece.row_begin == 1) {  // several panels at once hide the latency of fma
     for (; panel + kWidePanels <= piece.panel_end; panel += kWidePanels) {
       run_tile<kKind, 1, kWideCols>(op, piece, panel, 0, piece.row_begin);
     }
   }
-  for (; panel < piece.panel_end; ++panel) {
-    int32_t row = run_rows<kKind, kTileRows>(op, piece, panel, piece.row_begin);
-    if constexpr (kTileRows > 4) row = run_rows<kKind, 4>(op, piece, panel, row);
-    if constexpr (kTileRows > 2) row = run_rows<kKind, 2>(op, piece, panel, row);
-    if constexpr (kTileRows > 1) run_rows<kKind, 1>(op, piece, panel, row);
-  }
+  for (; panel + panels_of(kCols) <= piece.panel_end; panel += panels_of(kCols)) run_panels<kKind, kCols>(op, piece, panel);
+  for (; panel < piece.panel_end; ++panel) run_panels<kKind, kCols < kParts ? kCols : kParts>(op, piece, panel);
 }
 
 OCTAVO_INLINE void run_any_piece(const LinearOp& op, const Piece& piece) {
@@ -321,9 +372,12 @@ OCTAVO_INLINE void run_any_piece(const LinearOp& op, const Piece& piece) {
 
 // Both halves of the piece's columns, then their activation while they are still near the core.
 OCTAVO_INLINE void run_gated_piece(const LinearOp& op, Piece piece) {
+  const std::byte* const following = piece.following;
+  piece.following = op.parts[1].data + piece.panel_begin * op.parts[1].stride;
   run_any_piece(op, piece);
   piece.part = op.parts + 1;
   piece.first_column = op.gated->width;
+  piece.following = following;
   run_any_piece(op, piece);
   const int32_t begin = piece.panel_begin * kPanelColumns;
   const int32_t end = smaller(piece.panel_end * kPanelColumns, op.gated->width);
@@ -342,38 +396,66 @@ OCTAVO_INLINE int32_t panels_per_piece(const LinearOp& op, int32_t num_workers) 
 
 // Pieces are numbered part by part, panels first, row blocks last: neighbours share their weights. The two parts of
 // a gated linear count as one.
-void linear(const LinearOp& op, const StepView& step, Worker& worker) {
-  const int32_t rows = num_rows(step, op.rows);
-  const int64_t bytes_per_row = 2 * static_cast<int64_t>(op.depth);
-  const int32_t fitting = static_cast<int32_t>(kRowBlockBytes / bytes_per_row);
-  const int32_t block_rows = larger(fitting / kTileRows, 4) * kTileRows;
-  const int32_t num_blocks = ceil_div(rows, block_rows);
-  const int32_t piece_panels = panels_per_piece(op, worker.count);
-  const Panels* const parts_end = op.parts + (op.gated == nullptr ? op.num_parts : 1);
+class PieceWalk {
+ public:
+  PieceWalk(const LinearOp& op, int32_t rows, int32_t num_workers)
+      : rows_(rows),
+        num_blocks_(ceil_div(rows, most_rows(op))),
+        block_rows_(ceil_div(ceil_div(rows, larger(num_blocks_, 1)), kTileRows) * kTileRows),
+        piece_panels_(panels_per_piece(op, num_workers)),
+        part_(op.parts),
+        parts_end_(op.parts + (op.gated == nullptr ? op.num_parts : 1)) {}
 
-  Piece piece{op.parts, 0, 0, 0, 0, 0};
-  int64_t part_begin = 0;  // number of the part's first piece
-  for (int64_t item = claim(worker, 1);; item = claim(worker, 1)) {
-    int32_t num_panels = 0;
-    for (;;) {
-      if (piece.part == parts_end) return;
-      num_panels = ceil_div(piece.part->num_columns, kPanelColumns);
-      const int64_t part_end = part_begin + static_cast<int64_t>(ceil_div(num_panels, piece_panels)) * num_blocks;
-      if (item < part_end) break;
-      part_begin = part_end;
-      piece.first_column += piece.part->num_columns;
-      ++piece.part;
+  // Numbers only ascend. False: there is no such piece.
+  bool find(int64_t number, Piece& piece) {
+    for (; part_ != parts_end_; ++part_) {
+      const int32_t num_panels = ceil_div(part_->num_columns, kPanelColumns);
+      const int64_t end = part_begin_ + static_cast<int64_t>(ceil_div(num_panels, piece_panels_)) * num_blocks_;
+      if (number < end) {
+        set(static_cast<int32_t>(number - part_begin_), num_panels, piece);
+        return true;
+      }
+      part_begin_ = end;
+      first_column_ += part_->num_columns;
     }
-    const int32_t local = static_cast<int32_t>(item - part_begin);
-    piece.panel_begin = local / num_blocks * piece_panels;
-    piece.panel_end = smaller(piece.panel_begin + piece_panels, num_panels);
-    piece.row_begin = local % num_blocks * block_rows;
-    piece.row_end = smaller(piece.row_begin + block_rows, rows);
+    return false;
+  }
+
+ private:
+  static int32_t most_rows(const LinearOp& op) {
+    return larger(static_cast<int32_t>(kRowBlockBytes / (2 * int64_t{op.depth})), 4 * kTileRows);
+  }
+
+  void set(int32_t number, int32_t num_panels, Piece& piece) const {
+    piece.part = part_;
+    piece.first_column = first_column_;
+    piece.panel_begin = number / num_blocks_ * piece_panels_;
+    piece.panel_end = smaller(piece.panel_begin + piece_panels_, num_panels);
+    piece.row_begin = number % num_blocks_ * block_rows_;
+    piece.row_end = smaller(piece.row_begin + block_rows_, rows_);
+  }
+
+  const int32_t rows_, num_blocks_, block_rows_, piece_panels_;
+  const Panels* part_;
+  const Panels* const parts_end_;
+  int64_t part_begin_ = 0;  // number of the part's first piece
+  int32_t first_column_ = 0;
+};
+
+// A worker claims its next piece before it runs one, to know what to fetch meanwhile.
+void linear(const LinearOp& op, const StepView& step, Worker& worker) {
+  PieceWalk walk(op, num_rows(step, op.rows), worker.count);
+  Piece piece{}, next{};
+  bool found = walk.find(claim(worker, 1), piece);
+  while (found) {
+    found = walk.find(claim(worker, 1), next);
+    piece.following = found ? next.panel(next.panel_begin) : piece.panel(piece.panel_end);
     if (op.gated == nullptr) {
       run_any_piece(op, piece);
     } else {
       run_gated_piece(op, piece);
     }
+    piece = next;
   }
 }
 
