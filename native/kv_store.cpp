@@ -9,6 +9,8 @@ namespace octavo {
 
 namespace {
 
+constexpr size_t kWorthTouching = size_t{16} << 20;  // bytes; a thread costs more than the pages of less
+
 size_t store_bytes(const KvView& view, int64_t element_size) {
   const int64_t per_block = view.num_kv_heads * 2 * view.half_elements() * element_size;
   return static_cast<size_t>(per_block * view.num_layers * view.num_blocks);
@@ -45,6 +47,7 @@ void for_each_element(const KvView& view, int32_t layer, int32_t block, const Vi
 KvStore::KvStore(KvView shape) : view_(checked(shape)) {
   memory_ = HugeMemory(store_bytes(view_, element_size()));
   view_.base = memory_.data();
+  if (memory_.size() >= kWorthTouching) toucher_.emplace(memory_.data(), memory_.size());
 }
 
 void KvStore::check_layer(int32_t layer) const {

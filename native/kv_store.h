@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "memory.h"
+#include "page_toucher.h"
 #include "step.h"
 #include "thread_pool.h"
 
@@ -31,6 +33,7 @@ class KvStore {
 
   KvView view_;
   HugeMemory memory_;
+  std::optional<PageToucher> toucher_;  // ends before the memory does
 };
 
 }  // namespace octavo

@@ -38,20 +38,30 @@ void probe_read(const ProbeOp& op, Worker& worker) {
   keep(worker, sums);
 }
 
-// One fma per sum and repetition, on every worker.
+// Calls run() `repetitions` times for every worker there is, in pieces that they claim.
+template <class Run>
+OCTAVO_INLINE void repeat(const ProbeOp& op, Worker& worker, Run run) {
+  constexpr int64_t kPiece = 4096;
+  const int64_t num_pieces = (op.repetitions + kPiece - 1) / kPiece;
+  for (int64_t piece = claim(worker, 1); piece < num_pieces * worker.count; piece = claim(worker, 1)) {
+    const int64_t done = piece % num_pieces * kPiece;
+    const int64_t count = op.repetitions - done < kPiece ? op.repetitions - done : kPiece;
+    for (int64_t n = 0; n < count; ++n) run();
+  }
+}
+
+// One fma per sum and repetition, as often as there are workers.
 void probe_float(const ProbeOp& op, Worker& worker) {
   vf sums[kProbeSums];
   OCTAVO_EACH_SUM sums[i] = vsplat(static_cast<float>(i));
   const vf factor = vsplat(0.5f);
-  for (int64_t n = 0; n < op.repetitions; ++n) {
-    OCTAVO_EACH_SUM sums[i] = fma(sums[i], factor, factor);
-  }
+  repeat(op, worker, [&] { OCTAVO_EACH_SUM sums[i] = fma(sums[i], factor, factor); });
   vi bits[kProbeSums];
   OCTAVO_EACH_SUM bits[i] = bits_of(sums[i]);
   keep(worker, bits);
 }
 
-// One quad_add per sum and repetition, on every worker: 3 vectors of weights by 4 of activations from the
+// One quad_add per sum and repetition, as often as there are workers: 3 vectors of weights by 4 of activations from the
 // first-level cache.
 void probe_integer(const ProbeOp& op, Worker& worker) {
   constexpr int kCols = 3;
@@ -63,10 +73,10 @@ void probe_integer(const ProbeOp& op, Worker& worker) {
   for (int c = 0; c < kCols; ++c) weights[c] = load_bytes(rows + 1024 + c * 64);
   quad_sum sums[kProbeSums];
   OCTAVO_EACH_SUM sums[i] = quad_zero();
-  for (int64_t n = 0; n < op.repetitions; ++n) {
+  repeat(op, worker, [&] {
     forget(rows);
     OCTAVO_EACH_SUM sums[i] = quad_add(sums[i], weights[i % kCols], load_bytes(rows + i / kCols * 64));
-  }
+  });
   vi totals[kProbeSums];
   OCTAVO_EACH_SUM totals[i] = quad_total(sums[i]);
   keep(worker, totals);

@@ -91,14 +91,17 @@ struct Worker {
   int32_t count;
   std::byte* scratch;  // kWorkerScratchBytes or more of its own, 64-byte aligned, content undefined
   void* pool;
+  uint32_t phase;    // the pool's: barriers that this worker has come to
+  bool holds_piece;  // of that phase
 };
 
-// Hands out 0, 1, 2, … among the workers, `count` numbers at a time; the first of them is returned.
-// Work is done when the number is at or beyond the op's total. Starts at 0 after every barrier.
+// Hands out 0, 1, 2, … among the workers, `count` numbers at a time (2^31 in all); the first of them is returned. The
+// numbers claimed before are done then. Work is over when the number is at or beyond the op's total. Starts at 0
+// after every barrier.
 int64_t claim(Worker& worker, int64_t count);
 
-// Returns once every worker has called it; what any of them wrote before is visible to all. The driver
-// places one after every op, so a kernel needs it only between phases of its own.
+// Returns once all that was claimed since the last one is done, and visible. Before, a worker has to have claimed until
+// nothing was left. The driver places one after every op, so a kernel needs it only between phases of its own.
 void barrier(Worker& worker);
 
 // Which rows an op runs over.

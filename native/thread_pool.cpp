@@ -1,7 +1,6 @@
 #include "thread_pool.h"
 
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <ctime>
 #include <system_error>
 
+#include "blocked_signals.h"
 #include "error.h"
 
 #if defined(__x86_64__)
@@ -35,6 +35,17 @@ int64_t now_nanoseconds() {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
 }
+
+// ThreadPool::state_
+constexpr int kHolderShift = 32, kPhaseShift = 44;
+constexpr uint64_t kOneHolder = uint64_t{1} << kHolderShift;
+constexpr uint64_t kOnePhase = uint64_t{1} << kPhaseShift;
+constexpr uint64_t piece_of(uint64_t state) { return state & (kOneHolder - 1); }
+constexpr bool has_holders(uint64_t state) { return (state & (kOnePhase - kOneHolder)) != 0; }
+constexpr bool is_phase(uint64_t state, uint32_t phase) { return ((state >> kPhaseShift ^ phase) << kPhaseShift) == 0; }
+static_assert(kMaxThreads < int64_t{1} << (kPhaseShift - kHolderShift));
+
+constexpr uint32_t kMayAttend = uint32_t{1} << 31;  // ThreadPool::attendance_
 
 void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
@@ -63,31 +74,41 @@ class DefaultFloatingPoint {
 #endif
 };
 
-// Threads inherit the signal mask: signals are for the process's own threads.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
-
- private:
-  sigset_t saved_;
-};
-
 }  // namespace
 
-int64_t claim(Worker& worker, int64_t count) { return static_cast<ThreadPool*>(worker.pool)->claim(count); }
-void barrier(Worker& worker) { static_cast<ThreadPool*>(worker.pool)->barrier(); }
+int64_t claim(Worker& worker, int64_t count) { return static_cast<ThreadPool*>(worker.pool)->claim(worker, count); }
+void barrier(Worker& worker) { static_cast<ThreadPool*>(worker.pool)->barrier(worker); }
+
+uint32_t WaitableNumber::add(uint32_t difference) {
+  return value_.fetch_add(difference, std::memory_order_seq_cst) + difference;
+}
+
+bool WaitableNumber::exchange(uint32_t& expected, uint32_t desired) {
+  return value_.compare_exchange_weak(expected, desired, std::memory_order_seq_cst, std::memory_order_acquire);
+}
+
+// Sequentially consistent with begin_sleeping() and the change before: either this thread sees the sleeper, or the
+// sleeper sees the change.
+void WaitableNumber::wake() {
+  if (num_sleepers_.load(std::memory_order_seq_cst) > 0) futex(value_, FUTEX_WAKE, INT_MAX);
+}
+
+int64_t WaitableNumber::spin_deadline() { return now_nanoseconds() + kSpinNanoseconds; }
+bool WaitableNumber::is_over(int64_t deadline) { return now_nanoseconds() >= deadline; }
+void WaitableNumber::pause() { pause_processor(); }
+void WaitableNumber::begin_sleeping() {
+  num_sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+void WaitableNumber::sleep(uint32_t value) { futex(value_, FUTEX_WAIT, value); }
+void WaitableNumber::end_sleeping() { num_sleepers_.fetch_sub(1, std::memory_order_relaxed); }
 
 ThreadPool::ThreadPool(int32_t num_threads) {
   if (num_threads < 1 || num_threads > kMaxThreads) {
     throw Error("the number of threads must be 1 … " + std::to_string(kMaxThreads) + ", got " +
                 std::to_string(num_threads));
   }
-  for (int32_t i = 0; i < num_threads; ++i) workers_.push_back({i, num_threads, nullptr, this});
+  for (int32_t i = 0; i < num_threads; ++i) workers_.push_back({i, num_threads, nullptr, this, 0, false});
   grow_scratch(kWorkerScratchBytes);
   const BlockedSignals blocked;
   threads_.reserve(workers_.size());
@@ -98,8 +119,9 @@ ThreadPool::ThreadPool(int32_t num_threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  task_ = nullptr;
-  barrier();
+  ends_.store(true, std::memory_order_release);
+  task_number_.add(1);
+  task_number_.wake();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -114,42 +136,79 @@ void ThreadPool::run_task(Task task, const void* context) {
   const DefaultFloatingPoint floating_point;
   task_ = task;
   context_ = context;
-  barrier();
+  first_phase_ = workers_[0].phase;
+  attendance_.add(kMayAttend);
+  task_number_.add(1);
+  task_number_.wake();
   task(context, workers_[0]);
-  barrier();
+  barrier(workers_[0]);
+  // All work is done; whoever has not noticed yet may still look at the task.
+  if (attendance_.add(kMayAttend) != 0) attendance_.wait_until([](uint32_t workers) { return workers == 0; });
 }
 
 void ThreadPool::work(Worker& worker) {
   const DefaultFloatingPoint floating_point;
-  for (;;) {
-    barrier();
-    if (task_ == nullptr) return;
+  for (uint32_t number = 0;;) {
+    task_number_.wait_until([number](uint32_t current) { return current != number; });
+    number = task_number_.load();
+    if (!attend()) {
+      if (ends_.load(std::memory_order_acquire)) return;
+      continue;
+    }
+    worker.phase = first_phase_;
     task_(context_, worker);
-    barrier();
+    barrier(worker);
+    leave();
   }
 }
 
-void ThreadPool::barrier() {
-  const uint32_t phase = phase_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return wait_while(phase);
-  arrived_.store(0, std::memory_order_relaxed);
-  claimed_.store(0, std::memory_order_relaxed);
-  // Sequentially consistent with wait_while(): either this thread sees the sleeper, or the sleeper sees the phase.
-  phase_.store(phase + 1, std::memory_order_seq_cst);
-  if (num_sleepers_.load(std::memory_order_seq_cst) > 0) futex(phase_, FUTEX_WAKE, INT_MAX);
+bool ThreadPool::attend() {
+  uint32_t attendance = attendance_.load();
+  do {
+    if ((attendance & kMayAttend) == 0) return false;
+  } while (!attendance_.exchange(attendance, attendance + 1));
+  return true;
 }
 
-void ThreadPool::wait_while(uint32_t phase) {
-  const int64_t deadline = now_nanoseconds() + kSpinNanoseconds;
+void ThreadPool::leave() {
+  if (attendance_.add(-uint32_t{1}) == 0) attendance_.wake();
+}
+
+int64_t ThreadPool::claim(Worker& worker, int64_t count) {
+  const uint64_t pieces = static_cast<uint64_t>(count);
+  if (worker.holds_piece) return static_cast<int64_t>(piece_of(state_.fetch_add(pieces, std::memory_order_relaxed)));
+  uint64_t state = state_.load(std::memory_order_acquire);
   do {
-    for (int i = 0; i < 64; ++i) {
-      if (phase_.load(std::memory_order_acquire) != phase) return;
-      pause_processor();
+    if (!is_phase(state, worker.phase)) return INT64_MAX;  // over
+  } while (!state_.compare_exchange_weak(state, state + kOneHolder + pieces, std::memory_order_acq_rel,
+                                         std::memory_order_acquire));
+  worker.holds_piece = true;
+  return static_cast<int64_t>(piece_of(state));
+}
+
+// Whoever comes here knows that no piece is left: it looked. So the phase is over once nobody holds one.
+void ThreadPool::barrier(Worker& worker) {
+  if (worker.holds_piece) state_.fetch_sub(kOneHolder, std::memory_order_acq_rel);
+  worker.holds_piece = false;
+  const uint32_t phase = worker.phase++;
+  uint64_t state = state_.load(std::memory_order_acquire);
+  while (is_phase(state, phase)) {
+    if (has_holders(state)) {
+      return phase_.wait_until([phase](uint32_t current) { return static_cast<int32_t>(current - phase) > 0; });
     }
-  } while (now_nanoseconds() < deadline);
-  num_sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  while (phase_.load(std::memory_order_seq_cst) == phase) futex(phase_, FUTEX_WAIT, phase);
-  num_sleepers_.fetch_sub(1, std::memory_order_relaxed);
+    const uint64_t next = uint64_t{worker.phase} << kPhaseShift;
+    if (state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return publish_phase(worker.phase);
+    }
+  }
+}
+
+// Another thread may have gone on, and published a later one, since this one began its phase.
+void ThreadPool::publish_phase(uint32_t phase) {
+  uint32_t current = phase_.load();
+  while (static_cast<int32_t>(phase - current) > 0) {
+    if (phase_.exchange(current, phase)) return phase_.wake();
+  }
 }
 
 }  // namespace octavo

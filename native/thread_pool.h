@@ -14,8 +14,46 @@
 
 namespace octavo {
 
-// Waiting is ~50 µs of spinning, then a futex: spinning alone is ten times slower beside a busy neighbour,
-// sleeping alone costs more than a small op takes. Threads are not pinned.
+// A number that threads wait for: ~50 µs of spinning, then a futex. Spinning alone is ten times slower beside a busy
+// neighbour, sleeping alone costs more than a small op takes.
+class alignas(64) WaitableNumber {
+ public:
+  uint32_t load() const { return value_.load(std::memory_order_acquire); }
+  uint32_t add(uint32_t difference);                    // returns the sum; wakes nobody
+  bool exchange(uint32_t& expected, uint32_t desired);  // compare and exchange; on failure `expected` is what it is
+  void wake();  // everybody who waits; after the change that they wait for
+
+  // Returns once reached(value) holds.
+  template <class Reached>
+  void wait_until(Reached reached) {
+    const int64_t deadline = spin_deadline();
+    do {
+      for (int i = 0; i < 64; ++i) {
+        if (reached(load())) return;
+        pause();
+      }
+    } while (!is_over(deadline));
+    begin_sleeping();
+    for (uint32_t value = load(); !reached(value); value = load()) sleep(value);
+    end_sleeping();
+  }
+
+ private:
+  static int64_t spin_deadline();
+  static bool is_over(int64_t deadline);
+  static void pause();
+  void begin_sleeping();
+  void sleep(uint32_t value);
+  void end_sleeping();
+
+  std::atomic<uint32_t> value_{0};
+  std::atomic<uint32_t> num_sleepers_{0};
+};
+
+// A task is cut into phases by barriers, a phase into pieces that workers claim. A phase is over when its pieces are
+// claimed and done: it waits for workers that hold a piece, never for one that the operating system lets wait. A
+// worker that comes late finds the phases over and catches up. So the threads are as fast as the processors that they
+// get, beside any neighbour. They are not pinned.
 class ThreadPool {
  public:
   explicit ThreadPool(int32_t num_threads);
@@ -25,8 +63,9 @@ class ThreadPool {
 
   int32_t size() const { return static_cast<int32_t>(workers_.size()); }
 
-  // Calls body(worker) on every worker and returns when all have returned. The body does not throw. Each worker has
-  // at least `scratch_bytes` of scratch memory, which the pool keeps.
+  // Calls body(worker) on the caller and on every worker that comes in time, and returns when all have returned. All
+  // work must be claimed, by every worker in the same phases. The body does not throw. Each worker has at least
+  // `scratch_bytes` of scratch memory, which the pool keeps.
   template <class Body>
   void run(const Body& body, size_t scratch_bytes = kWorkerScratchBytes) {
     const std::lock_guard lock(run_mutex_);
@@ -34,8 +73,8 @@ class ThreadPool {
     run_task([](const void* context, Worker& worker) { (*static_cast<const Body*>(context))(worker); }, &body);
   }
 
-  int64_t claim(int64_t count) { return claimed_.fetch_add(count, std::memory_order_relaxed); }
-  void barrier();
+  int64_t claim(Worker& worker, int64_t count);
+  void barrier(Worker& worker);
 
  private:
   using Task = void (*)(const void* context, Worker& worker);
@@ -43,19 +82,25 @@ class ThreadPool {
   void grow_scratch(size_t bytes_per_worker);
   void run_task(Task task, const void* context);
   void work(Worker& worker);
-  void wait_while(uint32_t phase);
+  bool attend();
+  void leave();
+  void publish_phase(uint32_t phase);
 
   std::mutex run_mutex_;
   HugeMemory scratch_;
   std::vector<Worker> workers_;
   std::vector<std::thread> threads_;
-  Task task_ = nullptr;  // null: the threads end
+  Task task_ = nullptr;
   const void* context_ = nullptr;
+  uint32_t first_phase_ = 0;  // of the task
+  std::atomic<bool> ends_{false};
 
-  alignas(64) std::atomic<int64_t> claimed_{0};
-  alignas(64) std::atomic<int32_t> arrived_{0};
-  alignas(64) std::atomic<uint32_t> phase_{0};
-  alignas(64) std::atomic<int32_t> num_sleepers_{0};
+  // The current phase, the workers that hold a piece of it, and the next piece. A worker lags behind by less than a
+  // task, so a few bits of the phase are enough.
+  alignas(64) std::atomic<uint64_t> state_{0};
+  WaitableNumber phase_;        // the latest that began
+  WaitableNumber task_number_;  // of the latest task
+  WaitableNumber attendance_;   // workers in the task besides the caller, and whether more may come
 };
 
 }  // namespace octavo

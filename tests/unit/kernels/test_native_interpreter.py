@@ -1,6 +1,7 @@
 """`NativeInterpreter` around its kernels: what it refuses, what it shares, what it gives back."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -229,6 +230,20 @@ def test_a_weight_of_another_size_than_its_shape_is_refused():
 def test_an_instruction_set_that_is_none_is_refused():
     with pytest.raises(KernelUnavailableError, match=r"available: .*generic, or auto"):
         make(isa="mmx")
+
+
+def test_far_more_threads_than_processors_give_the_same_bits():
+    """Most of them come too late for most pieces of work, or are stopped while they hold one."""
+    alone = make(num_threads=1)
+    want = np.array(alone.run(small_step()))
+    alone.close()
+    crowded = [make(num_threads=24) for _ in range(3)]
+    with ThreadPoolExecutor(len(crowded)) as callers:
+        runs = [callers.submit(lambda i=i: [np.array(i.run(small_step())) for _ in range(200)]) for i in crowded]
+        for run in runs:
+            assert all(got.tobytes() == want.tobytes() for got in run.result())
+    for interpreter in crowded:
+        interpreter.close()
 
 
 def test_closing_twice_is_fine_and_using_it_afterwards_is_not():
