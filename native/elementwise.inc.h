@@ -8,15 +8,22 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-// Calls visit(unit) for the units 0 … total - 1 that this worker gets. A share is small enough to even out
-// a busy neighbour and large enough to make claiming cheap.
+// Calls visit(begin, end) for the shares of the units 0 … total - 1 that this worker gets. A share is small enough to
+// even out a busy neighbour and large enough to make claiming cheap.
 template <class Visit>
-OCTAVO_INLINE void for_claimed(Worker& worker, int64_t total, Visit visit) {
+OCTAVO_INLINE void for_claimed_ranges(Worker& worker, int64_t total, Visit visit) {
   const int64_t share = total / (int64_t{worker.count} * 8) + 1;
   for (int64_t begin = claim(worker, share); begin < total; begin = claim(worker, share)) {
-    const int64_t end = begin + share < total ? begin + share : total;
-    for (int64_t unit = begin; unit < end; ++unit) visit(unit);
+    visit(begin, begin + share < total ? begin + share : total);
   }
+}
+
+// Calls visit(unit).
+template <class Visit>
+OCTAVO_INLINE void for_claimed(Worker& worker, int64_t total, Visit visit) {
+  for_claimed_ranges(worker, total, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) visit(unit);
+  });
 }
 
 // Calls visit(d, lanes) for vectors of 16 elements; the last may have fewer lanes.
@@ -197,6 +204,30 @@ void write_kv(const KvView& kv, int64_t head_offset, int32_t token, const float*
   __builtin_memcpy(values, narrowed, static_cast<size_t>(kv.head_dim) * sizeof(Element));
 }
 
+// Where a row's token goes.
+struct KvSlot {
+  int32_t block;
+  int32_t token;  // within the block
+};
+
+OCTAVO_INLINE KvSlot slot_of(const StepView& step, int64_t row) {
+  const int32_t position = step.positions[row], block_size = step.kv.block_size;
+  return {step.block_table(step.request_of_row[row])[position / block_size], position % block_size};
+}
+
+// A new token's keys lie one in each line of the block's tile, and none of these lines is in a cache. Stores would wait
+// for them one after the other.
+inline void fetch_slot(const RopeAndWriteKvOp& op, const KvView& kv, KvSlot slot) {
+  const int64_t size = kv.dtype == KvDtype::kFloat16 ? 2 : 4;
+  for (int32_t h = 0; h < op.num_kv_heads; ++h) {
+    const std::byte* head = kv.base + kv.head_offset(op.layer, slot.block, h) * size;
+    const std::byte* keys = head + kv.key_offset(slot.token, 0) * size;
+    const std::byte* values = head + (kv.half_elements() + int64_t{slot.token} * kv.head_dim) * size;
+    for (int64_t byte = 0; byte < kv.head_dim * kv.tile * size; byte += 64) prefetch_to_write(keys + byte);
+    for (int64_t byte = 0; byte < kv.head_dim * size; byte += 64) prefetch_to_write(values + byte);
+  }
+}
+
 inline void rope_and_write_row(const RopeAndWriteKvOp& op, const StepView& step, int64_t row) {
   alignas(64) float key[kMaxHeadDim];
   alignas(64) float normed[kMaxHeadDim];
@@ -208,21 +239,29 @@ inline void rope_and_write_row(const RopeAndWriteKvOp& op, const StepView& step,
   for (int32_t h = 0; h < op.num_heads; ++h, head += op.head_dim, out += op.head_dim) {
     rotate_head(op, rope, norm_head(op, op.query_norm, head, normed), out);
   }
-  const int32_t block = step.block_table(step.request_of_row[row])[position / kv.block_size];
+  const KvSlot slot = slot_of(step, row);
   for (int32_t h = 0; h < op.num_kv_heads; ++h, head += op.head_dim) {
     rotate_head(op, rope, norm_head(op, op.key_norm, head, normed), key);
     const float* value = head + op.num_kv_heads * op.head_dim;
-    const int64_t offset = kv.head_offset(op.layer, block, h);
+    const int64_t offset = kv.head_offset(op.layer, slot.block, h);
     if (kv.dtype == KvDtype::kFloat16) {
-      write_kv<uint16_t>(kv, offset, position % kv.block_size, key, value);
+      write_kv<uint16_t>(kv, offset, slot.token, key, value);
     } else {
-      write_kv<float>(kv, offset, position % kv.block_size, key, value);
+      write_kv<float>(kv, offset, slot.token, key, value);
     }
   }
 }
 
 [[maybe_unused]] void rope_and_write_kv(const RopeAndWriteKvOp& op, const StepView& step, Worker& worker) {
-  for_claimed(worker, step.num_tokens, [&](int64_t row) { rope_and_write_row(op, step, row); });
+  for_claimed_ranges(worker, step.num_tokens, [&](int64_t begin, int64_t end) {
+    int32_t fetched = -1;  // the block; neighbouring rows of a prompt have the same
+    for (int64_t row = begin; row < end; ++row) {
+      const KvSlot slot = slot_of(step, row);
+      if (slot.block != fetched || slot.token % step.kv.tile == 0) fetch_slot(op, step.kv, slot);
+      fetched = slot.block;
+    }
+    for (int64_t row = begin; row < end; ++row) rope_and_write_row(op, step, row);
+  });
 }
 
 }  // namespace

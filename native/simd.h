@@ -250,6 +250,7 @@ OCTAVO_INLINE int32_t reduce_max(i32x16 a) {
 #endif
 
 OCTAVO_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+OCTAVO_INLINE void prefetch_to_write(const void* p) { __builtin_prefetch(p, 1, 3); }
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA

@@ -180,6 +180,33 @@ def test_alone_and_in_a_batch_of_eight(session, alone, name, params):
         assert bits_of(outputs[request].outputs[0]) == alone[i, name]
 
 
+@pytest.mark.parametrize("size", [2, 3, 5, 16, 33, 64])
+def test_any_batch_size(session, alone, size):
+    s = session(max_num_seqs=64)
+    names = [s.add(TEXTS[i % len(TEXTS)], GREEDY if i % 3 else SAMPLED) for i in range(size)]
+    outputs = s.finish()
+    for i, request in enumerate(names):
+        assert bits_of(outputs[request].outputs[0]) == alone[i % len(TEXTS), "greedy" if i % 3 else "sampled"]
+
+
+def test_with_and_without_shared_passes(session):
+    results = []
+    for share in (True, False):
+        s = session()
+        common = TEXTS[5]
+        while len(s.built.model.tokenizer.encode(common)) < 280:  # a pass is of 256 tokens
+            common += TEXTS[5]
+        texts = [common + text for text in TEXTS[2:8]]
+        interpreter = s.built.engine.core.runner._interpreter
+        interpreter.share_passes(share)
+        num_passes = []
+        names = [s.add(text, GREEDY) for text in texts]
+        outputs = s.finish(lambda step, i=interpreter, n=num_passes: n.append(i.num_shared_passes))
+        assert any(num_passes) == share
+        results.append([bits_of(outputs[name].outputs[0]) for name in names])
+    assert results[0] == results[1]
+
+
 @PARAMS
 @pytest.mark.parametrize("budget", [1, 7, 16, 64])
 def test_any_chunking(session, alone, budget, name, params):
