@@ -1,11 +1,13 @@
 """What `octavo serve` does once its options are read."""
 
 import asyncio
-import logging
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+
+from fastapi import FastAPI
 
 from octavo.build import Built, hash_root
 from octavo.cli.session import start_engine
@@ -16,7 +18,11 @@ from octavo.engine.async_engine import AsyncEngine
 from octavo.server.app import create_app
 from octavo.server.config import ServerConfig
 from octavo.server.lifecycle import bind, serve
+from octavo.server.log_format import set_up_logging
+from octavo.server.metrics import ServedEngine
 from octavo.server.state import ServedModel
+from octavo.server.systemd import ServiceManager
+from octavo.server.telemetry import ServerTelemetry, make_request_log
 from octavo.version import octavo_version
 
 
@@ -28,22 +34,40 @@ def run_server(config: EngineConfig, server: ServerConfig, *, quiet: bool) -> No
         ModelLoadError: the model cannot be found, read or fetched.
         EngineDeadError: the engine died while it served.
     """
-    logging.basicConfig(
-        stream=best_effort_stderr(),
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    set_up_logging(server.log_format, best_effort_stderr())
     server = with_environment_keys(server, os.environ.get("OCTAVO_API_KEYS", ""))
     listener = bind(server.host, server.port)
     built = start_engine(config, quiet=quiet)
     model = served_model(built, server.served_model_name or (default_name(config.model.model),))
-    asyncio.run(_serve(built, listener, model, server))
+    served = served_engine(built, model.name)
+    with make_request_log(server, served) as request_log:
+        engine = AsyncEngine(lambda: built.engine, stall_s=server.stall_timeout, on_finished=request_log.put)
+        telemetry = ServerTelemetry(engine, served, request_log)
+        app = create_app(engine, built.model.tokenizer, model=model, config=server, telemetry=telemetry)
+        asyncio.run(_serve(engine, app, listener, on_ready=lambda: _announce(model, listener)))
 
 
-async def _serve(built: Built, listener: socket.socket, model: ServedModel, server: ServerConfig) -> None:
-    async with AsyncEngine(lambda: built.engine) as engine:
-        app = create_app(engine, built.model.tokenizer, model=model, config=server)
-        await serve(app, listener, on_ready=lambda: _announce(model, listener))
+async def _serve(
+    engine: AsyncEngine, app: FastAPI, listener: socket.socket, *, on_ready: Callable[[], None]
+) -> None:
+    async with engine:
+        await serve(app, listener, on_ready=on_ready, manager=ServiceManager(os.environ))
+
+
+def served_engine(built: Built, model_name: str) -> ServedEngine:
+    """What metrics and traces say of the engine."""
+    config = built.config
+    return ServedEngine(
+        model_name=model_name,
+        version=octavo_version(),
+        kernels=config.kernels,
+        isa=config.isa,
+        num_threads=config.num_threads,
+        block_size=config.block_size,
+        num_blocks=config.num_blocks,
+        kv_dtype=config.kv_dtype,
+        enable_prefix_caching=config.enable_prefix_caching,
+    )
 
 
 def with_environment_keys(server: ServerConfig, keys: str) -> ServerConfig:

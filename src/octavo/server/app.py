@@ -10,15 +10,22 @@ from octavo.server import chat, completions, models, operation, tokens
 from octavo.server.auth import AuthMiddleware, KeyRing
 from octavo.server.config import ServerConfig
 from octavo.server.errors import install_handlers
-from octavo.server.generation import REQUEST_ID_HEADER
+from octavo.server.http_counts import HttpCounts
 from octavo.server.limits import BodyMiddleware
+from octavo.server.observation import REQUEST_ID_HEADER, ObservationMiddleware
 from octavo.server.state import ServedModel, ServerState
+from octavo.server.telemetry import ServerTelemetry
 from octavo.server.unknown_fields import WARNING_HEADER
 from octavo.version import octavo_version
 
 
 def create_app(
-    engine: AsyncEngine, tokenizer: Tokenizer, *, model: ServedModel, config: ServerConfig
+    engine: AsyncEngine,
+    tokenizer: Tokenizer,
+    *,
+    model: ServedModel,
+    config: ServerConfig,
+    telemetry: ServerTelemetry,
 ) -> FastAPI:
     """Everything that is answered over HTTP.
 
@@ -27,31 +34,35 @@ def create_app(
         tokenizer: the engine's.
         model: what clients are told about it.
         config: of the server.
+        telemetry: of the server.
     """
     app = FastAPI(
         title="Octavo",
         version=octavo_version(),
-        middleware=_middleware(config),
+        middleware=_middleware(config, telemetry.http),
         redoc_url=None,
         strict_content_type=False,  # BodyMiddleware checks it, with an error of its own
     )
-    app.state.octavo = ServerState(engine=engine, tokenizer=tokenizer, model=model, config=config)
+    app.state.octavo = ServerState(
+        engine=engine, tokenizer=tokenizer, model=model, config=config, telemetry=telemetry
+    )
     install_handlers(app)
     for part in (chat, completions, models, tokens, operation):
         app.include_router(part.router)
     return app
 
 
-def _middleware(config: ServerConfig) -> list[Middleware]:
+def _middleware(config: ServerConfig, counts: HttpCounts) -> list[Middleware]:
     """The first one is the outermost."""
     secret = config.cache_salt_secret
     keys = KeyRing(config.api_key, None if secret is None else secret.encode())
+    observed = Middleware(ObservationMiddleware, counts=counts)
     inner = [
         Middleware(AuthMiddleware, keys=keys),
         Middleware(BodyMiddleware, max_bytes=config.max_body_bytes),
     ]
     if not config.cors_origin:
-        return inner
+        return [observed, *inner]
     cors = Middleware(
         CORSMiddleware,
         allow_origins=config.cors_origin,
@@ -59,4 +70,4 @@ def _middleware(config: ServerConfig) -> list[Middleware]:
         allow_headers=["*"],
         expose_headers=[REQUEST_ID_HEADER, WARNING_HEADER, "Retry-After"],
     )
-    return [cors, *inner]
+    return [observed, cors, *inner]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from octavo.config import check_bounds, check_types
 from octavo.errors import ConfigError
+from octavo.server.log_format import LogFormat
 
 MAX_BODY_BYTES = 2**30
 MAX_CHOICES = 65_536
@@ -36,6 +37,14 @@ class ServerConfig:
     """Most continuations of one request: its prompts times n."""
     drain_timeout: float = 30.0
     """Time for running requests to finish after SIGTERM [s]."""
+    stall_timeout: float = 60.0
+    """Work without progress for longer than this is reported in the log, in /health and as a metric [s]."""
+    log_format: LogFormat = "text"
+    """Log lines for people, or one JSON object each."""
+    access_trace: str | None = None
+    """File for a trace of all requests, without their content, that can be replayed later."""
+    otel: bool = False
+    """Export OpenTelemetry traces, as the variables OTEL_… say. Needs octavo[otel]."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -45,6 +54,8 @@ class ServerConfig:
         check_bounds("max_choices", self.max_choices, MAX_CHOICES)
         if not 0 <= self.drain_timeout < float("inf"):
             raise ConfigError(f"drain_timeout must be a number of seconds, got {self.drain_timeout}")
+        if not 0 < self.stall_timeout < float("inf"):
+            raise ConfigError(f"stall_timeout must be a number of seconds above 0, got {self.stall_timeout}")
         for key in self.api_key:
             if not key or not key.isascii() or not key.isprintable() or " " in key:
                 raise ConfigError("an api_key must be printable ASCII without spaces, and not empty")

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from octavo.diagnostics import shown
 from octavo.errors import (
@@ -70,7 +71,22 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         """The whole response."""
-        return JSONResponse(self.body(), self.status, self.headers)
+        response = _ErrorResponse(self.body(), self.status, self.headers)
+        response.code = self.code
+        return response
+
+
+class _ErrorResponse(JSONResponse):
+    """Says in the request's state why it was refused, for whoever counts that."""
+
+    code: str | None = None
+
+    async def __call__(  # type: ignore[explicit-override]  # typing.override needs 3.12
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Send it."""
+        scope.setdefault("state", {})["error_code"] = self.code
+        await super().__call__(scope, receive, send)
 
 
 class ClientDisconnectedError(Exception):

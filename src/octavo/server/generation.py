@@ -17,12 +17,11 @@ from octavo.sampling_params import SamplingParams
 from octavo.server.disconnect import until_disconnect
 from octavo.server.limits import check_num_choices, check_room
 from octavo.server.merge import merge
+from octavo.server.observation import REQUEST_ID_HEADER, caller_headers
 from octavo.server.protocol.request import GenerationRequest
 from octavo.server.sse import EventStream
 from octavo.server.state import ServerState, state_of, tenant_of
 from octavo.server.unknown_fields import note_unknown_fields
-
-REQUEST_ID_HEADER = "X-Request-Id"
 
 
 class Reply(Protocol):
@@ -103,9 +102,14 @@ class Call:
         self, body: GenerationRequest, prompts: Sequence[EncodedPrompt], params: SamplingParams
     ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         salt = tenant_of(self.request).cache_salt(body.cache_salt)
+        caller = caller_headers(self.request.headers)
         sources = [
             self.state.engine.generate(
-                _salted(prompt, salt), params, f"{self.request_id}-{index}", priority=body.priority
+                _salted(prompt, salt),
+                params,
+                f"{self.request_id}-{index}",
+                priority=body.priority,
+                trace_headers=caller,
             )
             for index, prompt in enumerate(prompts)
         ]

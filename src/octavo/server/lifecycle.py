@@ -13,8 +13,10 @@ from fastapi import FastAPI
 
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.lifecycle import EngineState
+from octavo.engine.watchdog import StallReason
 from octavo.errors import ConfigError, EngineDeadError
 from octavo.server.state import ServerState
+from octavo.server.systemd import ALIVE, READY, STOPPING, ServiceManager
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +65,9 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve(app: FastAPI, listener: socket.socket, *, on_ready: Callable[[], None]) -> None:
+async def serve(
+    app: FastAPI, listener: socket.socket, *, on_ready: Callable[[], None], manager: ServiceManager
+) -> None:
     """Answer requests until a signal comes or the engine ends.
 
     After SIGTERM or SIGINT new requests are refused, those under way have until the drain deadline; a second
@@ -73,6 +77,7 @@ async def serve(app: FastAPI, listener: socket.socket, *, on_ready: Callable[[],
         app: made by `create_app`; its engine is started and ready.
         listener: bound, and closed at the end.
         on_ready: called when connections are accepted.
+        manager: is told what happens.
 
     Raises:
         EngineDeadError: the engine died; every stream was ended with an error.
@@ -83,15 +88,18 @@ async def serve(app: FastAPI, listener: socket.socket, *, on_ready: Callable[[],
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         ended = asyncio.create_task(state.engine.wait_until_stopped())
         asked = asyncio.create_task(signals.asked.wait())
+        living = asyncio.create_task(_show_life(state.engine, manager))
         on_ready()
+        manager.notify(READY)
         try:
             await asyncio.wait((serving, ended, asked), return_when=asyncio.FIRST_COMPLETED)
+            manager.notify(STOPPING)
             if asked.done():
                 await _drain(state.engine, state.config.drain_timeout, signals)
         finally:
             server.should_exit = True
             await serving
-            for task in (ended, asked):
+            for task in (ended, asked, living):
                 task.cancel()
     if state.engine.state is EngineState.DEAD:
         raise EngineDeadError(f"the engine has died: {state.engine.cause_of_death!r}")
@@ -111,6 +119,15 @@ async def _drain(engine: AsyncEngine, timeout_s: float, signals: _StopSignals) -
         await engine.shutdown(drain_s=0.0)
     insisted.cancel()
     await draining
+
+
+async def _show_life(engine: AsyncEngine, manager: ServiceManager) -> None:
+    """Tell the manager that all is well, as often as it wants to hear it and as long as it is true."""
+    interval_s = manager.watchdog_interval_s
+    while interval_s is not None:
+        if engine.stall is None or engine.stall.reason is StallReason.PAUSED:
+            manager.notify(ALIVE)
+        await asyncio.sleep(interval_s)
 
 
 def _uvicorn_config(app: FastAPI) -> uvicorn.Config:

@@ -1,12 +1,13 @@
-"""What operators and their probes ask: ``/health``, ``/ready``, ``/version``, ``/reset_prefix_cache``."""
+"""What operators and their probes ask: ``/health``, ``/ready``, ``/metrics``, ``/version``, the cache."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 
 from octavo.engine.lifecycle import EngineState
 from octavo.server.errors import ApiError
+from octavo.server.metrics import render
 from octavo.server.protocol.error import ErrorResponse
 from octavo.server.state import state_of
 from octavo.version import octavo_version
@@ -18,11 +19,23 @@ router = APIRouter(
 
 @router.get("/health")
 async def health(request: Request) -> Response:
-    """200 while the engine lives, also while it drains; otherwise the process should be restarted."""
-    state = state_of(request).engine.state
+    """200 while the engine lives, also while it drains; otherwise the process should be restarted.
+
+    ``stall`` says why work makes no progress, while it makes none.
+    """
+    engine = state_of(request).engine
+    state, stall = engine.state, engine.stall
     if state.is_final:
         raise ApiError(503, f"the engine is {state}", code="engine_dead")
-    return JSONResponse({"status": str(state)})
+    return JSONResponse({"status": str(state), "stall": None if stall is None else stall._asdict()})
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request) -> Response:
+    """Everything that is counted, in Prometheus' format."""
+    registry = state_of(request).telemetry.registry
+    body, media_type = render(registry, request.headers.get("accept", ""))
+    return Response(body, headers={"Content-Type": media_type})
 
 
 @router.get("/ready")

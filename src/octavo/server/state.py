@@ -11,6 +11,7 @@ from octavo.engine.tokenizer import Tokenizer
 from octavo.server.auth import Tenant
 from octavo.server.config import ServerConfig
 from octavo.server.errors import ApiError
+from octavo.server.telemetry import ServerTelemetry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +56,7 @@ class ServerState:
     tokenizer: Tokenizer
     model: ServedModel
     config: ServerConfig
+    telemetry: ServerTelemetry
 
 
 def state_of(request: Request) -> ServerState:
