@@ -1,0 +1,247 @@
+// linear's tiles: the sums of a few rows by a few column vectors over k. Arithmetic: docs/adr/0001-arithmetic.md.
+//
+// A tile is kRows rows by kCols column vectors (kWidth columns each). One row and many run the same
+// operations per output; only how many outputs are in flight differs.
+#pragma once
+
+#include "elementwise.inc.h"
+#include "linear.h"
+
+namespace octavo::OCTAVO_ISA {
+namespace {
+
+template <PanelKind kKind>
+struct Format {
+  static constexpr bool kTwoMinima = kKind == PanelKind::kInt4TwoMinF32;
+  static constexpr bool kFourBits = kTwoMinima || kKind == PanelKind::kInt4MinF16 || kKind == PanelKind::kInt4MinF32;
+  static constexpr bool kTwoScales = kTwoMinima || kKind == PanelKind::kInt8TwoF32;
+  static constexpr bool kHasMinimum = !kTwoScales && kKind != PanelKind::kInt8F16;
+  static constexpr bool kFloat32Scales =
+      kTwoScales || kKind == PanelKind::kInt4MinF32 || kKind == PanelKind::kInt8MinF32;
+  static constexpr int kQuantBytes = kFourBits ? 256 : 512;
+  static constexpr int kScaleSize = kFloat32Scales ? 4 : 2;
+  static constexpr int kScaleVectorBytes = kPanelColumns * kScaleSize;
+  static constexpr int kScaleBytes = kScaleVectorBytes * (kTwoMinima ? 4 : kHasMinimum || kTwoScales ? 2 : 1);
+
+  OCTAVO_INLINE vf load_scale(const std::byte* p) {
+    if constexpr (kFloat32Scales) {
+      return vload(reinterpret_cast<const float*>(p));
+    } else {
+      return vload_f16(reinterpret_cast<const uint16_t*>(p));
+    }
+  }
+};
+
+// kWidth columns of an integer panel.
+struct IntegerColumns {
+  const std::byte* quants;
+  const std::byte* scales;
+};
+
+// Exact sums over the halves of a group: kCols column vectors by kRows rows, weights 0 … 15. A quad of activations
+// is loaded once for all columns: loads are as scarce as multiplications.
+template <int kRows, int kCols>
+OCTAVO_INLINE void sum_four_bits(const IntegerColumns (&columns)[kCols], const QuantizedGroup* x, int64_t x_stride,
+                                 vi (&half0)[kRows][kCols], vi (&half1)[kRows][kCols]) {
+  quad_sum sum0[kRows][kCols];
+  quad_sum sum1[kRows][kCols];
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kCols; ++c) sum0[r][c] = sum1[r][c] = quad_zero();
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    vbytes low[kCols], high[kCols];
+    for (int c = 0; c < kCols; ++c) {
+      const vbytes both = load_bytes(columns[c].quants + j * 64);
+      low[c] = low_nibbles(both);
+      high[c] = high_nibbles(both);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const vbytes first = splat_quad(x[r * x_stride].q + 4 * j), second = splat_quad(x[r * x_stride].q + 16 + 4 * j);
+#pragma GCC unroll 16
+      for (int c = 0; c < kCols; ++c) {
+        sum0[r][c] = quad_add(sum0[r][c], low[c], first);
+        sum1[r][c] = quad_add(sum1[r][c], high[c], second);
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kCols; ++c) {
+      half0[r][c] = quad_total(sum0[r][c]);
+      half1[r][c] = quad_total(sum1[r][c]);
+    }
+  }
+}
+
+// The same with signed weights of 8 bits, one half at a time.
+template <int kRows, int kCols>
+OCTAVO_INLINE void sum_eight_bits(const IntegerColumns (&columns)[kCols], const QuantizedGroup* x, int64_t x_stride,
+                                  int which, vi (&half)[kRows][kCols]) {
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kCols; ++c) half[r][c] = signed_start(x[r * x_stride].minus_128_sum[which]);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    signed_weights weights[kCols];
+    for (int c = 0; c < kCols; ++c) weights[c] = prepare_signed(load_bytes(columns[c].quants + (which * 4 + j) * 64));
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const vbytes quad = splat_quad(x[r * x_stride].q + which * 16 + 4 * j);
+#pragma GCC unroll 16
+      for (int c = 0; c < kCols; ++c) half[r][c] = signed_add(half[r][c], weights[c], quad);
+    }
+  }
+}
+
+OCTAVO_INLINE float quant_sum(const QuantizedGroup& group, int half) {
+  return static_cast<float>(group.minus_128_sum[half]) * (-1.0f / 128);  // exact
+}
+
+// A group's exact sums of one row and column vector become a product, added to `sum`.
+template <PanelKind kKind>
+OCTAVO_INLINE vf add_product(vf sum, vi half0, vi half1, const QuantizedGroup& group, const std::byte* scales) {
+  using F = Format<kKind>;
+  const auto scale = [scales](int vector) { return F::load_scale(scales + vector * F::kScaleVectorBytes); };
+  const vf first = mul(to_float(half0), vsplat(group.scale[0]));
+  if constexpr (F::kTwoScales) {
+    sum = fma(first, scale(0), sum);
+    sum = fma(mul(to_float(half1), vsplat(group.scale[1])), scale(1), sum);
+  } else {
+    sum = fma(fma(to_float(half1), vsplat(group.scale[1]), first), scale(0), sum);
+  }
+  if constexpr (F::kHasMinimum) sum = fma(scale(1), vsplat(group.minimum_factor), sum);
+  if constexpr (F::kTwoMinima) {
+    for (int half = 0; half < 2; ++half) {
+      sum = fma(scale(2 + half), vsplat(group.scale[half] * quant_sum(group, half)), sum);
+    }
+  }
+  return sum;
+}
+
+// Adds one group's products to `acc`.
+template <PanelKind kKind, int kRows, int kCols>
+OCTAVO_INLINE void add_group(const IntegerColumns (&columns)[kCols], const QuantizedGroup* x, int64_t x_stride,
+                             vf (&acc)[kRows][kCols]) {
+  vi half0[kRows][kCols];
+  vi half1[kRows][kCols];
+  if constexpr (Format<kKind>::kFourBits) {
+    sum_four_bits(columns, x, x_stride, half0, half1);
+  } else {
+    sum_eight_bits(columns, x, x_stride, 0, half0);
+    sum_eight_bits(columns, x, x_stride, 1, half1);
+  }
+#pragma GCC unroll 16
+  for (int c = 0; c < kCols; ++c) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      acc[r][c] = add_product<kKind>(acc[r][c], half0[r][c], half1[r][c], x[r * x_stride], columns[c].scales);
+    }
+  }
+}
+
+// Weights come from memory about once per step, and the processor's own prefetching stops at each page and each
+// jump. What is fetched is what the tile reads a little later, in the next panels once it is through with its own:
+// far enough ahead for memory to answer, near enough for the first-level cache to hold it.
+class Prefetch {
+ public:
+  // `jump`: bytes from a panel of the tile to the one that follows it in the same place.
+  Prefetch(const Panels& part, int num_panels, int64_t jump)
+      : num_groups_(part.depth / kGroupSize),
+        groups_(num_groups_ < kGroupsAhead / num_panels ? num_groups_ : kGroupsAhead / num_panels),
+        jump_(jump) {}
+
+  template <class F>
+  [[gnu::always_inline]] void run(IntegerColumns columns, int64_t group) const {
+    const bool leaves = group + groups_ >= num_groups_;
+    const int64_t distance = leaves ? groups_ - num_groups_ : groups_, jump = leaves ? jump_ : 0;
+#pragma GCC unroll 8
+    for (int line = 0; line < F::kQuantBytes; line += 64) {
+      prefetch(columns.quants + distance * F::kQuantBytes + jump + line);
+    }
+#pragma GCC unroll 2
+    for (int line = 0; line < F::kScaleBytes; line += 64) {
+      prefetch(columns.scales + distance * F::kScaleBytes + jump + line);
+    }
+  }
+
+ private:
+  static constexpr int kGroupsAhead = 24;  // of all panels together; docs/benchmarks/kernel-log.md has others
+
+  int64_t num_groups_;  // of a panel
+  int64_t groups_;      // ahead
+  int64_t jump_;
+};
+
+// How many panels kCols column vectors are from, or one of which they are a part.
+constexpr int panels_of(int cols) { return cols > kParts ? cols / kParts : 1; }
+
+struct TileWeights {
+  const Panels& part;
+  const std::byte* panel;
+  const std::byte* following;  // the panel that the worker reads after the tile's last; null: nothing is fetched
+};
+
+// The tile's sums over k. Column vector c is slice (first_slice + c) % kParts of panel (first_slice + c) / kParts.
+template <PanelKind kKind, int kRows, int kCols>
+OCTAVO_INLINE void integer_tile(const TileWeights& weights, int first_slice, const QuantizedGroup* x, int64_t x_stride,
+                                vf (&acc)[kRows][kCols]) {
+  using F = Format<kKind>;
+  const Panels& part = weights.part;
+  const bool fetches = weights.following != nullptr;
+  const int64_t num_groups = part.depth / kGroupSize;
+  const Prefetch ahead(part, panels_of(kCols), weights.following - weights.panel);
+  IntegerColumns columns[kCols];
+  for (int c = 0; c < kCols; ++c) {
+    const int slice = (first_slice + c) % kParts;
+    const std::byte* base = weights.panel + (first_slice + c) / kParts * part.stride;
+    columns[c].quants = base + slice * kWidth * 4;
+    columns[c].scales = base + num_groups * F::kQuantBytes + slice * kWidth * F::kScaleSize;
+    for (int r = 0; r < kRows; ++r) acc[r][c] = vsplat(0.0f);
+  }
+  for (int64_t g = 0; g < num_groups; ++g) {
+    if (fetches) {
+#pragma GCC unroll 16
+      for (int c = 0; c < kCols; ++c) {
+        if ((first_slice + c) % kParts == 0) ahead.run<F>(columns[c], g);
+      }
+    }
+    add_group<kKind>(columns, x + g, x_stride, acc);
+    for (int c = 0; c < kCols; ++c) {
+      columns[c].quants += F::kQuantBytes;
+      columns[c].scales += F::kScaleBytes;
+    }
+  }
+}
+
+template <PanelKind kKind>
+OCTAVO_INLINE vf load_weights(const std::byte* p) {
+  if constexpr (kKind == PanelKind::kF32) return vload(reinterpret_cast<const float*>(p));
+  if constexpr (kKind == PanelKind::kF16) return vload_f16(reinterpret_cast<const uint16_t*>(p));
+  if constexpr (kKind == PanelKind::kBF16) return vload_bf16(reinterpret_cast<const uint16_t*>(p));
+}
+
+template <PanelKind kKind, int kRows, int kCols>
+OCTAVO_INLINE void float_tile(const Panels& part, const std::byte* panel, int first_slice, const float* x,
+                              int64_t x_stride, vf (&acc)[kRows][kCols]) {
+  constexpr int kSize = kKind == PanelKind::kF32 ? 4 : 2;
+  const std::byte* columns[kCols];
+  for (int c = 0; c < kCols; ++c) {
+    columns[c] = panel + (first_slice + c) / kParts * part.stride + (first_slice + c) % kParts * kWidth * kSize;
+    for (int r = 0; r < kRows; ++r) acc[r][c] = vsplat(0.0f);
+  }
+  for (int64_t k = 0; k < part.depth; ++k) {
+    vf weights[kCols];
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) weights[c] = load_weights<kKind>(columns[c] + k * kPanelColumns * kSize);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const vf value = vsplat(x[r * x_stride + k]);
+#pragma GCC unroll 16
+      for (int c = 0; c < kCols; ++c) acc[r][c] = fma(value, weights[c], acc[r][c]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octavo::OCTAVO_ISA
