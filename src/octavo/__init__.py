@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from octavo.structured_outputs import StructuredOutputsParams as StructuredOutputsParams
 
 _ERRORS = (
+    "AdapterError",
     "CapacityError",
     "ConfigError",
     "ContextLengthError",

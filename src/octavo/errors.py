@@ -6,6 +6,7 @@ A message says what was got, what the limit is and the way out, because the read
     ├── RequestError              the client's fault (HTTP 4xx); costs nobody else anything
     │   ├── InvalidRequestError     a value out of range; ``param`` names it
     │   ├── ContextLengthError      longer than the model or the KV cache can ever hold
+    │   ├── AdapterError            a LoRA adapter that does not fit the model, is unknown, or is in use
     │   └── UnsupportedFeatureError valid elsewhere, not built here
     ├── CapacityError             try again later (HTTP 429 or 503)
     │   ├── QueueFullError          the waiting queue is at its bound
@@ -45,6 +46,10 @@ class InvalidRequestError(RequestError):
 
 class ContextLengthError(RequestError):
     """The request is longer than the model's context or the whole KV cache."""
+
+
+class AdapterError(RequestError):
+    """A LoRA adapter cannot be loaded, used or unloaded."""
 
 
 class UnsupportedFeatureError(RequestError):
