@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define OCTAVO_ABI_VERSION 4
+#define OCTAVO_ABI_VERSION 5
 #define OCTAVO_BAD_WEIGHT 2  // the code if a weight of the model is at fault; every other failure is 1
 #define OCTAVO_API extern "C" [[gnu::visibility("default")]]
 
@@ -117,7 +117,9 @@ struct OctavoSampling {
   const float* bias_values;
   const int32_t* banned_starts;
   const int32_t* banned_token_ids;
-  int32_t num_biases, num_banned;
+  const int32_t* allowed_rows;     // -1, or the row of allowed_tokens: a bit per token, in words of 32
+  const uint32_t* allowed_tokens;
+  int32_t num_biases, num_banned, num_allowed_rows;
   int32_t* token_ids;  // out
   OctavoLogprobs out;
 };

@@ -34,6 +34,7 @@ void sample(const OctavoSampling& s, const KernelTable& kernels, ThreadPool& poo
   check_token_ids(s.banned_token_ids, s.num_banned, s.vocab_size);
   for (int32_t i = 0; i < s.num_rows; ++i) {
     check(s.penalty_rows[i] >= -1 && s.penalty_rows[i] < s.num_penalty_rows, "a penalty row is not there");
+    check(s.allowed_rows[i] >= -1 && s.allowed_rows[i] < s.num_allowed_rows, "a row of allowed tokens is not there");
   }
   const SampleOp op{.logits = s.logits, .num_rows = s.num_rows, .vocab_size = s.vocab_size, .num_top = s.num_top,
                     .temperature = s.temperature, .top_k = s.top_k, .top_p = s.top_p, .min_p = s.min_p,
@@ -43,6 +44,7 @@ void sample(const OctavoSampling& s, const KernelTable& kernels, ThreadPool& poo
                     .output_counts = s.output_counts, .prompt_tokens = s.prompt_tokens, .bias_starts = s.bias_starts,
                     .bias_token_ids = s.bias_token_ids, .bias_values = s.bias_values,
                     .banned_starts = s.banned_starts, .banned_token_ids = s.banned_token_ids,
+                    .allowed_rows = s.allowed_rows, .allowed_tokens = s.allowed_tokens,
                     .token_ids = s.token_ids, .out = arrays(s.out)};
   pool.run([&](Worker& worker) { kernels.sample(op, worker); }, kernels.sample_scratch_bytes(s.vocab_size));
 }

@@ -2,7 +2,7 @@
 //
 // z: the logit after, in this order, bias (added), repetition penalty over prompt and output tokens (z / r if
 // z > 0, else z · r), frequency penalty (z - f · count) and presence penalty (z - p) over output tokens;
-// banned tokens are no candidates. Temperature 0 takes the largest z, the lowest id among equals. Otherwise
+// banned tokens, and those not allowed, are no candidates. Temperature 0 takes the largest z, the lowest id among equals. Otherwise
 // weight = exp(z / t - max / t), the largest is 1; min-p keeps weights ≥ min_p, then top-k the k largest, then
 // top-p the shortest prefix that weighs top_p · total, one at least; both order by weight descending, ties by
 // ascending id. The token is the first, by ascending id, whose running float64 sum of weights exceeds
@@ -59,8 +59,9 @@ struct SampleRow {
   const float* logits() const { return op.logits + int64_t{row} * op.vocab_size; }
   bool greedy() const { return op.temperature[row] == 0.0f; }
   bool has_penalties() const { return op.penalty_rows[row] >= 0; }
+  bool allows_all() const { return op.allowed_rows[row] < 0; }
   bool leaves_logits() const {
-    return !has_penalties() && op.bias_starts[row] == op.bias_starts[row + 1] &&
+    return !has_penalties() && allows_all() && op.bias_starts[row] == op.bias_starts[row + 1] &&
            op.banned_starts[row] == op.banned_starts[row + 1];
   }
   Cuts cuts() const { return {op.top_k[row] < op.vocab_size ? op.top_k[row] : 0, op.top_p[row]}; }
@@ -109,6 +110,19 @@ inline void ban_tokens(const SampleRow& row, float* values) {
   }
 }
 
+// Most words are all ones or all zeros.
+inline void keep_allowed(const SampleRow& row, float* values) {
+  if (row.allows_all()) return;
+  const int32_t vocab_size = row.op.vocab_size;
+  const uint32_t* words = row.op.allowed_tokens + int64_t{row.op.allowed_rows[row.row]} * ((vocab_size + 31) / 32);
+  for (int32_t begin = 0; begin < vocab_size; begin += 32) {
+    const uint32_t word = words[begin / 32];
+    if (word == ~uint32_t{0}) continue;
+    const int32_t bits = vocab_size - begin < 32 ? vocab_size - begin : 32;
+    for (int32_t i = 0; i < bits; ++i) values[begin + i] = word >> i & 1 ? values[begin + i] : -__builtin_inff();
+  }
+}
+
 inline bool has_nan(const float* values, int32_t count) {
   bool found = false;
   int32_t i = 0;
@@ -125,6 +139,7 @@ inline RowScan adjust_logits(const SampleRow& row, const RowScan& raw, float* va
   add_bias(row, values);
   if (row.has_penalties()) apply_penalties(row, values);
   ban_tokens(row, values);
+  keep_allowed(row, values);
   return has_nan(values, vocab_size) ? RowScan{-__builtin_inff(), 0, false} : scan_row(values, vocab_size);
 }
 

@@ -213,6 +213,8 @@ struct SampleOp {
   const float* bias_values;
   const int32_t* banned_starts;
   const int32_t* banned_token_ids;
+  const int32_t* allowed_rows;     // [num_rows]; the row's index into allowed_tokens, or -1: all are
+  const uint32_t* allowed_tokens;  // [.., ceil(vocab_size / 32)]; bit t % 32 of word t / 32 is token t
   int32_t* token_ids;  // [num_rows], out
   LogprobArrays out;
 };

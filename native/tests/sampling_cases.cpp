@@ -57,17 +57,17 @@ struct Choice {
   float temperature;
   int32_t top_k;
   float top_p, min_p;
-  bool penalties, bias, bans;
+  bool penalties, bias, bans, mask;
 };
 
 const std::vector<Choice>& choices() {
   static const std::vector<Choice> all = {
-      {0.0f, 0, 1.0f, 0.0f, false, false, false}, {0.0f, 0, 1.0f, 0.0f, true, true, true},
-      {1.0f, 0, 1.0f, 0.0f, false, false, false}, {0.3f, 0, 1.0f, 0.0f, true, false, false},
-      {1.7f, 40, 1.0f, 0.0f, false, false, true}, {1.0f, 1, 1.0f, 0.0f, false, false, false},
-      {0.9f, 0, 0.9f, 0.0f, false, true, false},  {2.5f, 0, 0.999f, 0.0f, true, true, false},
-      {0.8f, 100, 0.5f, 0.0f, true, false, true}, {1.0f, 0, 1.0f, 0.1f, false, false, false},
-      {1.3f, 30, 0.8f, 0.02f, true, true, true},  {0.01f, 0, 0.95f, 0.0f, false, false, false},
+      {0.0f, 0, 1.0f, 0.0f, false, false, false, false}, {0.0f, 0, 1.0f, 0.0f, true, true, true, true},
+      {1.0f, 0, 1.0f, 0.0f, false, false, false, false}, {0.3f, 0, 1.0f, 0.0f, true, false, false, true},
+      {1.7f, 40, 1.0f, 0.0f, false, false, true, false}, {1.0f, 1, 1.0f, 0.0f, false, false, false, false},
+      {0.9f, 0, 0.9f, 0.0f, false, true, false, true},  {2.5f, 0, 0.999f, 0.0f, true, true, false, false},
+      {0.8f, 100, 0.5f, 0.0f, true, false, true, true}, {1.0f, 0, 1.0f, 0.1f, false, false, false, false},
+      {1.3f, 30, 0.8f, 0.02f, true, true, true, false},  {0.01f, 0, 0.95f, 0.0f, false, false, false, true},
   };
   return all;
 }
@@ -77,6 +77,8 @@ struct Batch {
   std::vector<float> temperature, top_p, min_p, repetition, frequency, presence, bias_values;
   std::vector<int32_t> top_k, choice_indices, positions, penalty_rows, output_counts;
   std::vector<int32_t> bias_starts{0}, bias_token_ids, banned_starts{0}, banned_token_ids;
+  std::vector<int32_t> allowed_rows;
+  std::vector<uint32_t> allowed_tokens;
   std::vector<uint64_t> seeds;
   std::vector<uint8_t> prompt_tokens;
 
@@ -105,6 +107,11 @@ struct Batch {
       bias_values.push_back(random.uniform(6.0f));
     }
     for (int32_t i = 0; choice.bans && i < 20; ++i) banned_token_ids.push_back(random.below(vocab_size));
+    const int32_t num_words = (vocab_size + 31) / 32;
+    allowed_rows.push_back(choice.mask ? static_cast<int32_t>(allowed_tokens.size()) / num_words : -1);
+    for (int32_t i = 0; choice.mask && i < num_words; ++i) {
+      allowed_tokens.push_back(i == 0 ? 1u : i % 3 == 0 ? 0u : i % 3 == 1 ? ~0u : static_cast<uint32_t>(random.bits()));
+    }
     bias_starts.push_back(static_cast<int32_t>(bias_token_ids.size()));
     banned_starts.push_back(static_cast<int32_t>(banned_token_ids.size()));
   }
@@ -119,6 +126,7 @@ struct Batch {
             .prompt_tokens = prompt_tokens.data(), .bias_starts = bias_starts.data(),
             .bias_token_ids = bias_token_ids.data(), .bias_values = bias_values.data(),
             .banned_starts = banned_starts.data(), .banned_token_ids = banned_token_ids.data(),
+            .allowed_rows = allowed_rows.data(), .allowed_tokens = allowed_tokens.data(),
             .token_ids = results.token_ids.data(), .out = results.arrays()};
   }
 };

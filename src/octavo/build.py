@@ -20,9 +20,11 @@ from octavo.models.default_model import resolve_model_path
 from octavo.models.loaded import LoadedModel, load_model
 from octavo.models.spec import ModelSpec
 from octavo.resolve import MachineFacts, ModelFacts, resolve
+from octavo.runner.grammar import LLGuidanceCompiler
 from octavo.runner.kernels import KernelChoice, StepLimits, make_kernels
 from octavo.runner.memory import free_memory
 from octavo.runner.model_runner import ModelRunner
+from octavo.runner.sampling_rows import SamplingRows
 from octavo.sched.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -76,10 +78,12 @@ def build(config: EngineConfig) -> Built:
     )
     scheduler = Scheduler(resolved.scheduler, kv, max_model_len=resolved.max_model_len)
     hasher = BlockHasher(resolved.block_size, hash_root(resolved, model))
+    grammars = LLGuidanceCompiler(model.tokenizer)
     engine = Engine(
-        EngineCore(scheduler, _make_runner(resolved, model, kv_spec)),
+        EngineCore(scheduler, _make_runner(resolved, model, kv_spec, grammars)),
         model.tokenizer,
         block_hasher=hasher if resolved.enable_prefix_caching else None,
+        grammars=grammars,
     )
     return Built(engine, resolved, model, kv, kv_spec)
 
@@ -113,7 +117,9 @@ def _kv_cache_spec(cache: CacheConfig, model: ModelSpec) -> KVCacheSpec:
     )
 
 
-def _make_runner(config: ResolvedConfig, model: LoadedModel, kv_spec: KVCacheSpec) -> ModelRunner:
+def _make_runner(
+    config: ResolvedConfig, model: LoadedModel, kv_spec: KVCacheSpec, grammars: LLGuidanceCompiler
+) -> ModelRunner:
     max_num_tokens, max_num_seqs = config.scheduler.max_num_batched_tokens, config.scheduler.max_num_seqs
     try:
         interpreter, sampler = make_kernels(
@@ -129,8 +135,9 @@ def _make_runner(config: ResolvedConfig, model: LoadedModel, kv_spec: KVCacheSpe
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_tokens,
             max_model_len=config.max_model_len,
-            vocab_size=model.spec.vocab_size,
-            eos_token_ids=model.tokenizer.eos_token_ids,
+            sampling_rows=SamplingRows(
+                max_num_seqs, model.spec.vocab_size, model.tokenizer.eos_token_ids, grammars
+            ),
         )
     except MemoryError:
         raise ConfigError(

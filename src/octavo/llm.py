@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from octavo.build import build
 from octavo.config import EngineConfig, ResolvedConfig
+from octavo.engine.engine import POLL_S
 from octavo.engine.prompt import (
     EncodedPrompt,
     Prompt,
@@ -218,7 +220,9 @@ class LLM:
         try:
             while pending or self._engine.has_unfinished_requests:
                 self._add_some(pending)
-                finished.update((output.request_id, output) for output in self._engine.step())
+                if not self._engine.has_work:  # grammars are being compiled
+                    time.sleep(POLL_S)
+                finished.update((output.request_id, _accepted(output)) for output in self._engine.step())
                 progress.update(len(finished), self._engine.num_output_tokens - num_tokens_before)
                 interrupt.raise_if_set()
         except BaseException:
@@ -245,6 +249,13 @@ class LLM:
                     raise  # it will never have room for this one
                 return
             pending.popleft()
+
+
+def _accepted(output: RequestOutput) -> RequestOutput:
+    """The output, if its request was not refused after it was added."""
+    if output.refusal is not None:
+        raise output.refusal
+    return output
 
 
 def _final_only(params: SamplingParams) -> SamplingParams:

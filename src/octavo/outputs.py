@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from octavo.errors import OctavoError
+
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
@@ -60,3 +62,5 @@ class RequestOutput:
     """Prompt tokens whose K/V was found in the prefix cache."""
     finished: bool = False
     """Whether every continuation has ended."""
+    refusal: OctavoError | None = None
+    """Why it was refused after it had waited; `LLM` and `AsyncEngine` raise it instead of returning this."""

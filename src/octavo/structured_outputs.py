@@ -57,6 +57,11 @@ class StructuredOutputsParams:
             if (text := getattr(self, name)) is not None:
                 _check_text(name, text)
 
+    @property
+    def kind(self) -> str:
+        """The name of the constraint that is given."""
+        return next(f.name for f in fields(self) if getattr(self, f.name) is not None)
+
 
 def _wrong(problem: str) -> InvalidRequestError:
     return InvalidRequestError(f"structured_outputs {problem}", param=_PARAM)

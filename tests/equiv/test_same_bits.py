@@ -14,6 +14,7 @@ from octavo.build import Built, build
 from octavo.config import EngineConfig
 from octavo.outputs import CompletionOutput, Logprobs, RequestOutput
 from octavo.sampling_params import SamplingParams
+from octavo.structured_outputs import StructuredOutputsParams
 
 TEXTS = (
     "The library at the corner of the street opens at nine. Every morning the same three people wait in "
@@ -350,3 +351,34 @@ def test_either_kv_dtype(session, alone, kv_dtype, name, params):
         second.add(TEXTS[2], SAMPLED)
         request = second.add(TEXTS[0], params)
         assert bits_of(second.finish()[request].outputs[0]) == bits
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.2])
+def test_a_text_with_a_shape_is_the_same_in_any_company_and_after_any_preemption(session, temperature):
+    """Where it is in its grammar is found again from its tokens."""
+    shape = StructuredOutputsParams(
+        json={"type": "array", "items": {"enum": ["a cat", "the", 7]}, "minItems": 4}
+    )
+    params = SamplingParams(
+        temperature=temperature,
+        seed=3,
+        max_tokens=24,
+        logprobs=3,
+        repetition_penalty=1.1,
+        structured_outputs=shape,
+    )
+    expected = session().bits(TEXTS[1], params)
+    s = session(max_num_batched_tokens=16, max_num_seqs=4, block_size=8, num_threads=1)
+
+    def preempt(step):
+        if step % 3 == 0:
+            s.built.engine.core.scheduler.preempt_all()
+
+    for _ in range(2):  # the second time from the cache
+        s.add(TEXTS[0], GREEDY)
+        request = s.add(TEXTS[1], params)
+        s.add(TEXTS[3], SAMPLED.clone(structured_outputs=StructuredOutputsParams(regex="[0-9 ]+")))
+        output = s.finish(preempt)[request]
+        assert bits_of(output.outputs[0]) == expected
+        assert output.outputs[0].text.startswith("[")
+    assert s.built.engine.core.scheduler.stats.num_preemptions > 4

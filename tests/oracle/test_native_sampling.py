@@ -17,6 +17,7 @@ from harness.sampling_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from octavo.errors import EngineError
 from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.native_sampler import NativeSampler
 from octavo.kernels.philox import uniform
@@ -39,6 +40,7 @@ ROW_FIELDS = (
     "frequency_penalty",
     "presence_penalty",
     "penalty_rows",
+    "allowed_rows",
 )
 
 vocab_sizes = st.sampled_from([1, 2, 15, 16, 17, 63, 64, 65, 200, 1025])
@@ -286,3 +288,30 @@ def test_logprobs_of_given_tokens_are_those_of_sampling(sampler):
     for field in fields(given_tokens):
         want = getattr(sampled.logprobs, field.name)[sound]
         assert getattr(given_tokens, field.name).tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_only_allowed_tokens_are_sampled_and_all_of_them_can_be(sampler, temperature):
+    """Whatever the logits say; log-probabilities stay those of the model."""
+    vocab_size, allowed_ids = 70, [0, 31, 32, 69]
+    allowed = np.isin(np.arange(vocab_size), allowed_ids)[None]
+    num_rows = 200
+    logits = np.zeros((num_rows, vocab_size), np.float32)
+    logits[:, 5] = 40.0
+    logits[np.arange(num_rows), np.resize(allowed_ids, num_rows)] += 0.5
+    params = sampling_input(
+        num_rows, vocab_size, temperature=temperature, seeds=range(num_rows), allowed_rows=0, allowed=allowed
+    )
+    output = sampler.sample(logits, params)
+    assert set(output.token_ids.tolist()) == set(allowed_ids)
+    assert output.logprobs.logprobs.max() < -39
+    nothing = sampling_input(1, vocab_size, allowed_rows=0, allowed=np.zeros((1, vocab_size)))
+    assert sampler.sample(logits[:1], nothing).logprobs.failed.tolist() == [True]
+
+
+def test_rows_of_allowed_tokens_that_are_not_there_are_refused(sampler):
+    params = sampling_input(1, 40, allowed_rows=1, allowed=np.ones((1, 40)))
+    with pytest.raises(EngineError, match="allowed tokens"):
+        sampler.sample(np.zeros((1, 40), np.float32), params)
+    with pytest.raises(ValueError, match="allowed_tokens must have shape"):
+        sampler.sample(np.zeros((1, 64 + 1), np.float32), replace(params, allowed_rows=np.zeros(1, np.int32)))

@@ -142,6 +142,10 @@ def _naive_adjusted(logits, params, row):
         z[token] -= params.presence_penalty[row] if count else np.float32(0)
     for i in range(params.banned_starts[row], params.banned_starts[row + 1]):
         z[params.banned_token_ids[i]] = np.float32(-np.inf)
+    allowed_row = params.allowed_rows[row]
+    for token in range(len(z)) if allowed_row >= 0 else ():
+        if not int(params.allowed_tokens[allowed_row, token // 32]) >> token % 32 & 1:
+            z[token] = np.float32(-np.inf)
     return z
 
 

@@ -58,7 +58,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_the_examples_of_the_page_run(tiny_llama, capsys):
     examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     for example in examples:
         namespace: dict[str, object] = {}
         exec(compile(example.replace("smollm2-135m", str(tiny_llama())), str(PAGE), "exec"), namespace)

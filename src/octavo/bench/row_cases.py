@@ -19,7 +19,7 @@ from octavo.kernels.native_pool import NativePool
 from octavo.kernels.native_sampler import NativeSampler
 from octavo.kernels.program import Buffer, Program
 from octavo.kernels.reference_sampling import ReferenceSampler
-from octavo.kernels.sampling import SamplingInput
+from octavo.kernels.sampling import SamplingInput, allowed_words
 from octavo.kernels.select import choose_isa
 from octavo.kernels.weight import Quantization, Weight
 
@@ -112,6 +112,8 @@ def sampling_input(num_rows: int, settings: dict[str, float]) -> SamplingInput:
         bias_values=np.empty(0, np.float32),
         banned_starts=nothing,
         banned_token_ids=np.empty(0, np.int32),
+        allowed_rows=np.full(num_rows, -1, np.int32),
+        allowed_tokens=np.empty((0, allowed_words(VOCAB_SIZE)), np.uint32),
         num_top_logprobs=int(settings.get("num_top_logprobs", 0)),
     )
 

@@ -3,22 +3,28 @@
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
 
 from octavo.engine.abort_cause import AbortCause
 from octavo.engine.choice import choice_ids
 from octavo.engine.core import EngineCore
+from octavo.engine.grammar import GrammarCompiler
 from octavo.engine.output_processor import OutputProcessor, ProcessedUpdates
 from octavo.engine.request_check import check_params, check_place, check_request
 from octavo.engine.telemetry import EngineTelemetry
 from octavo.engine.tokenizer import Tokenizer
-from octavo.errors import InvalidRequestError
+from octavo.errors import InvalidRequestError, UnsupportedFeatureError
 from octavo.kv.hashing import BlockHasher, ExtraKey, ExtraKeyKind
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.sched.pause import PauseMode
 from octavo.sched.request import FinishReason, Request
+from octavo.structured_outputs import StructuredOutputsParams
 
 SEED_BITS = 64
+POLL_S = 0.005
+"""How often to look whether what requests are held back for is ready, if nothing else is to do."""
 
 
 def draw_seed() -> int:
@@ -33,6 +39,7 @@ class Engine:
         core: schedules and computes.
         tokenizer: of the model.
         block_hasher: hashes full blocks for prefix caching; ``None`` turns it off.
+        grammars: readies constraints on texts; ``None`` if none can be given.
         clock: orders arrivals [s].
         seeds: draws the seed of a request that names none.
     """
@@ -43,12 +50,14 @@ class Engine:
         tokenizer: Tokenizer,
         *,
         block_hasher: BlockHasher | None = None,
+        grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
         seeds: Callable[[], int] = draw_seed,
     ) -> None:
         self.core = core
         self.tokenizer = tokenizer
         self._block_hasher = block_hasher
+        self._grammars = grammars
         self._clock = clock
         self._seeds = seeds
         self._outputs = OutputProcessor(tokenizer)
@@ -72,6 +81,11 @@ class Engine:
     def max_num_tokens(self) -> int:
         """Tokens at which a sequence ends, prompt and output together; it never changes."""
         return self.core.scheduler.limit.max_num_tokens
+
+    @property
+    def patience_s(self) -> float | None:
+        """How soon `has_work` may change by itself [s]; ``None`` if only a call changes it."""
+        return POLL_S if self.core.scheduler.num_held_back else None
 
     @property
     def num_output_tokens(self) -> int:
@@ -126,6 +140,7 @@ class Engine:
             arrival_time=self._clock(),
             priority=priority,
             block_hasher=self._block_hasher,
+            prerequisite=self._compile(params.structured_outputs),
             extra_keys=() if cache_salt is None else (ExtraKey(ExtraKeyKind.CACHE_SALT, cache_salt),),
         )
         siblings = [first.sibling(name, choice_index=i) for i, name in enumerate(sibling_ids, start=1)]
@@ -142,6 +157,15 @@ class Engine:
         self._outputs.add(progress)
         self.telemetry.request_added(request_id, (first, *siblings), trace_headers)
 
+    def _compile(self, constraint: StructuredOutputsParams | None) -> "Future[Any] | None":
+        if constraint is None:
+            return None
+        if self._grammars is None:
+            raise UnsupportedFeatureError(
+                "this engine compiles no grammars for structured_outputs; leave it out"
+            )
+        return self._grammars.compile(constraint)
+
     def _check_id_is_free(self, request_id: str) -> None:
         if request_id in self._outputs:
             raise InvalidRequestError(
@@ -152,17 +176,31 @@ class Engine:
         """Run one step.
 
         Returns:
-            An output for each request that changed. By default it holds the whole text so far, which later
-            steps only add to; `SamplingParams.output_kind` asks for less.
+            An output for each request that changed, or was refused after all. By default it holds the whole
+            text so far, which later steps only add to; `SamplingParams.output_kind` asks for less.
 
         Raises:
             EngineDeadError: the engine has stopped for good.
         """
+        refused = self._end_refused()
         processed: ProcessedUpdates = self._outputs.process(self.core.step())
         for stop in processed.stops:
             self.core.finish(stop.request_id, FinishReason.STOP, stop_reason=stop.stop_string)
         self.telemetry.publish()
-        return processed.outputs
+        return refused + processed.outputs
+
+    def _end_refused(self) -> list[RequestOutput]:
+        """End the requests that cannot be admitted any more."""
+        outputs = []
+        for choice_id, error in self.core.scheduler.take_refused():
+            ended = self._outputs.refuse(choice_id, error)
+            if ended is None:
+                continue
+            output, choice_ids = ended
+            outputs.append(output)
+            for ended_id in choice_ids:
+                self.core.finish(ended_id, FinishReason.ERROR)
+        return outputs
 
     def abort(self, request_id: str, cause: AbortCause = AbortCause.REQUESTED) -> RequestOutput | None:
         """End a request and give its blocks back.
@@ -206,4 +244,6 @@ class Engine:
     def close(self) -> None:
         """End every request and give back memory and threads; calling it again does nothing."""
         self.abort_all(AbortCause.SHUTDOWN)
+        if self._grammars is not None:
+            self._grammars.close()
         self.core.close()

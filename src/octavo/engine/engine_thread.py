@@ -211,7 +211,7 @@ class EngineThread:
             with self._changed:
                 while self._is_idle(engine):
                     engine.telemetry.rest()
-                    self._changed.wait()
+                    self._changed.wait(engine.patience_s)
                 commands, self._inbox = self._inbox, []
                 is_draining = self._state is not EngineState.READY
             engine.telemetry.wake()
@@ -228,8 +228,11 @@ class EngineThread:
                 self._deliver(engine.step())
 
     def _is_idle(self, engine: Engine) -> bool:
-        has_work = bool(self._inbox) or engine.has_work
-        return not has_work and self._state is EngineState.READY
+        if self._inbox or engine.has_work:
+            return False
+        if self._state is EngineState.READY:
+            return True
+        return engine.patience_s is not None and time.monotonic() < self._deadline
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
         arrived = [(self._streams_by_request[output.request_id], output) for output in outputs]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from octavo.engine.choice import Choice
 from octavo.engine.token_text import logprobs_with_text
 from octavo.engine.tokenizer import Tokenizer
+from octavo.errors import OctavoError
 from octavo.outputs import Logprobs, RequestOutput
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sched.request import FinishReason
@@ -151,7 +152,19 @@ class OutputProcessor:
                 del self._requests[progress.request_id]
         return ProcessedUpdates(outputs, stops)
 
-    def abort(self, request_id: str) -> tuple[RequestOutput, list[str]] | None:
+    def refuse(self, choice_id: str, error: OctavoError) -> tuple[RequestOutput, list[str]] | None:
+        """End a request because one of its choices cannot be admitted; returns the same as `abort`."""
+        if choice_id not in self._choices:
+            return None  # its siblings ended it
+        progress, _ = self._choices[choice_id]
+        ended = self.abort(progress.request_id, FinishReason.ERROR)
+        if ended is not None:
+            ended[0].refusal = error
+        return ended
+
+    def abort(
+        self, request_id: str, reason: FinishReason = FinishReason.ABORT
+    ) -> tuple[RequestOutput, list[str]] | None:
         """End a request; text that was held back comes out.
 
         Returns:
@@ -163,7 +176,7 @@ class OutputProcessor:
         running = [choice_id for choice_id, choice in progress.choices.items() if not choice.is_finished]
         for choice_id in running:
             _, choice = self._choices.pop(choice_id)
-            choice.finish(FinishReason.ABORT)
+            choice.finish(reason)
         return progress.take_output([progress.choices[choice_id] for choice_id in running]), running
 
     def _apply_prompt_part(self, progress: RequestProgress, update: RequestUpdate) -> None:

@@ -64,8 +64,10 @@ class OutputStream:
             self.loop.call_soon_threadsafe(self.receive, output, error)
 
     def receive(self, output: RequestOutput | None, error: Exception | None = None) -> None:
-        """`put` and `fail` for somebody who is in the stream's event loop."""
-        if output is not None:
+        """`put` and `fail` for somebody who is in the stream's event loop; a refusal is an error."""
+        if output is not None and output.refusal is not None:
+            error = output.refusal
+        elif output is not None:
             if not self._is_delta:
                 self._waiting.clear()
             self._waiting.append(output)

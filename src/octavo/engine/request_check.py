@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from octavo.diagnostics import shown
-from octavo.errors import InvalidRequestError, UnsupportedFeatureError
+from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
 
 
@@ -49,10 +49,6 @@ def check_request(
     _check_token_ids("prompt_token_ids", prompt_token_ids, vocab_size)
     _check_token_ids("stop_token_ids", params.stop_token_ids, vocab_size)
     _check_token_ids("logit_bias", params.logit_bias, vocab_size)
-    if params.structured_outputs is not None:
-        raise UnsupportedFeatureError(
-            "structured_outputs is checked, but this version compiles no grammars; leave it out"
-        )
     if cache_salt is not None:
         _check_salt(cache_salt)
 

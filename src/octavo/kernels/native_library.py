@@ -13,7 +13,7 @@ import octavo.kernels
 from octavo.errors import ConfigError, EngineError, KernelUnavailableError, ModelLoadError
 from octavo.kernels.weight import Quantization
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 LIBRARY_NAME = "liboctavo_native.so"
 
 QUANTIZATION_CODES = {quantization: code for code, quantization in enumerate(Quantization)}
@@ -133,7 +133,8 @@ class SamplingStruct(ctypes.Structure):
         *_fields(c_void_p, "repetition_penalty frequency_penalty presence_penalty"),
         *_fields(c_void_p, "penalty_rows output_counts prompt_tokens"),
         *_fields(c_void_p, "bias_starts bias_token_ids bias_values banned_starts banned_token_ids"),
-        *_fields(c_int32, "num_biases num_banned"),
+        *_fields(c_void_p, "allowed_rows allowed_tokens"),
+        *_fields(c_int32, "num_biases num_banned num_allowed_rows"),
         *_fields(c_void_p, "token_ids"),
         ("out", LogprobsStruct),
     ]

@@ -15,7 +15,7 @@ from octavo.kernels.native_library import (
     as_int32,
 )
 from octavo.kernels.native_pool import NativePool
-from octavo.kernels.sampling import LogprobsOutput, SamplingInput, SamplingOutput
+from octavo.kernels.sampling import LogprobsOutput, SamplingInput, SamplingOutput, allowed_words
 
 _ROW_FIELDS: tuple[tuple[str, type[np.generic]], ...] = (
     ("temperature", np.float32),
@@ -29,11 +29,13 @@ _ROW_FIELDS: tuple[tuple[str, type[np.generic]], ...] = (
     ("frequency_penalty", np.float32),
     ("presence_penalty", np.float32),
     ("penalty_rows", np.int32),
+    ("allowed_rows", np.int32),
 )
 _PENALTY_FIELDS: tuple[tuple[str, type[np.generic]], ...] = (
     ("output_counts", np.int32),
     ("prompt_tokens", np.uint8),
 )
+_MASK_FIELDS: tuple[tuple[str, type[np.generic]], ...] = (("allowed_tokens", np.uint32),)
 _ENTRY_FIELDS: tuple[tuple[str, type[np.generic]], ...] = (
     ("bias_token_ids", np.int32),
     ("bias_values", np.float32),
@@ -63,6 +65,7 @@ class NativeSampler:
             **_shape_fields(logits, sampling_input.num_top_logprobs),
             **{name: address(array) for name, array in arrays.items()},
             num_penalty_rows=len(arrays["output_counts"]),
+            num_allowed_rows=len(arrays["allowed_tokens"]),
             num_biases=len(arrays["bias_token_ids"]),
             num_banned=len(arrays["banned_token_ids"]),
             token_ids=address(token_ids),
@@ -106,7 +109,7 @@ def _check_input(
     """The arrays by field name, in the types that the library reads."""
     arrays = {
         name: _contiguous(getattr(sampling_input, name), dtype)
-        for name, dtype in (*_ROW_FIELDS, *_PENALTY_FIELDS, *_ENTRY_FIELDS)
+        for name, dtype in (*_ROW_FIELDS, *_PENALTY_FIELDS, *_MASK_FIELDS, *_ENTRY_FIELDS)
     }
     for name in ("bias_starts", "banned_starts"):
         arrays[name] = as_int32(getattr(sampling_input, name))
@@ -117,6 +120,8 @@ def _check_input(
     for name, _ in _PENALTY_FIELDS:
         if num_penalty_rows:
             _check_shape(name, arrays[name], (num_penalty_rows, vocab_size))
+    num_words = allowed_words(vocab_size)
+    _check_shape("allowed_tokens", arrays["allowed_tokens"], (len(arrays["allowed_tokens"]), num_words))
     _check_shape("bias_values", arrays["bias_values"], arrays["bias_token_ids"].shape)
     return arrays
 

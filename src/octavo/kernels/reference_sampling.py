@@ -80,7 +80,7 @@ def sample_row(logits: FloatArray, params: SamplingInput, row: int) -> int | Non
 
 
 def adjust_logits(logits: FloatArray, params: SamplingInput, row: int) -> FloatArray:
-    """A copy with the row's bias, penalties and bans applied, in this order."""
+    """A copy with the row's bias, penalties, bans and allowed tokens applied, in this order."""
     adjusted = logits.copy()
     biased = slice(params.bias_starts[row], params.bias_starts[row + 1])
     np.add.at(adjusted, params.bias_token_ids[biased], params.bias_values[biased])
@@ -95,6 +95,10 @@ def adjust_logits(logits: FloatArray, params: SamplingInput, row: int) -> FloatA
         adjusted -= (counts > 0).astype(np.float32) * params.presence_penalty[row]
     banned = slice(params.banned_starts[row], params.banned_starts[row + 1])
     adjusted[params.banned_token_ids[banned]] = -np.inf
+    allowed_row = params.allowed_rows[row]
+    if allowed_row >= 0:
+        words, token_ids = params.allowed_tokens[allowed_row], np.arange(len(adjusted))
+        adjusted[(words[token_ids // 32] >> (token_ids % 32)) & 1 == 0] = -np.inf
     return adjusted
 
 

@@ -39,8 +39,17 @@ class SamplingInput:
     banned_starts: IntArray
     """[num_rows + 1]; tokens that may not be sampled now (stop tokens before the minimum length)."""
     banned_token_ids: IntArray
+    allowed_rows: IntArray
+    """[num_rows]; the row's index into the array below, or -1 if every token may be sampled."""
+    allowed_tokens: npt.NDArray[np.uint32]
+    """[num_allowed_rows, `allowed_words`]; bit ``t % 32`` of word ``t // 32`` is set if token t may be."""
     num_top_logprobs: int = 0
     """Most likely tokens to report per row, 0 … 20; the same for all rows, the caller cuts."""
+
+
+def allowed_words(vocab_size: int) -> int:
+    """32-bit words of one row of `SamplingInput.allowed_tokens`."""
+    return -(-vocab_size // 32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from octavo.engine.runner import FinishedStep
 from octavo.errors import InvariantError, StepError
-from octavo.kernels.interpreter import IntArray, Interpreter
+from octavo.kernels.interpreter import FloatArray, IntArray, Interpreter
 from octavo.kernels.sampling import Sampler, SamplingInput, SamplingOutput
 from octavo.runner.input_batch import InputBatch
 from octavo.runner.prompt_logprobs import NonFiniteLogitsError, PromptLogprobs, token_logprobs
@@ -29,8 +29,7 @@ class ModelRunner:
         max_num_seqs: most requests at once.
         max_num_batched_tokens: most tokens in a step.
         max_model_len: longest sequence [tokens].
-        vocab_size: number of token ids.
-        eos_token_ids: tokens that end a text, banned before a request's ``min_tokens``.
+        sampling_rows: the sampling parameters of ``max_num_seqs`` requests.
     """
 
     def __init__(
@@ -41,15 +40,13 @@ class ModelRunner:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         max_model_len: int,
-        vocab_size: int,
-        eos_token_ids: frozenset[int],
+        sampling_rows: SamplingRows,
     ) -> None:
         block_size = interpreter.kv_store.spec.block_size
         self._interpreter = interpreter
         self._sampler = sampler
-        self._vocab_size = vocab_size
-        self._sampling_rows = SamplingRows(max_num_seqs, vocab_size, eos_token_ids)
-        self._rows = RequestRows(max_num_seqs, -(-max_model_len // block_size), self._sampling_rows)
+        self._sampling_rows = sampling_rows
+        self._rows = RequestRows(max_num_seqs, -(-max_model_len // block_size), sampling_rows)
         self._input_batch = InputBatch(self._rows, max_num_batched_tokens, block_size=block_size)
         self._prompt_logprobs = PromptLogprobs(interpreter, sampler)
 
@@ -91,7 +88,10 @@ class ModelRunner:
             sampling_input = self._sampling_rows.gather(rows, positions)
             sampling = self._sampler.sample(logits, sampling_input)
             self._count_tokens(rows, sampling)
-            results.update(self._sampling_results(sampled, sampling_input, sampling))
+            results.update(self._sampling_results(sampled, sampling))
+            for i in np.flatnonzero(sampling.logprobs.failed).tolist():
+                error = self._why_failed(sampled[i], logits[i], sampling_input, i)
+                results[sampled[i].request_id] = RequestResult(error=error)
         # Last, because the head's other rows take the place of the logits that were sampled from.
         self._add_prompt_logprobs(output.scheduled, step.query_start_loc, results)
         return results
@@ -101,25 +101,33 @@ class ModelRunner:
         self._sampling_rows.count(rows[is_token], sampling.token_ids[is_token])
 
     def _sampling_results(
-        self,
-        sampled: Sequence[ScheduledRequest],
-        sampling_input: SamplingInput,
-        sampling: SamplingOutput,
+        self, sampled: Sequence[ScheduledRequest], sampling: SamplingOutput
     ) -> dict[str, RequestResult]:
+        """By request id; of a row that failed, nothing means anything."""
         results: dict[str, RequestResult] = {}
-        nothing_is_left = (np.diff(sampling_input.banned_starts) == self._vocab_size).tolist()
         token_ids: list[int] = sampling.token_ids.tolist()
-        failed: list[bool] = sampling.logprobs.failed.tolist()
         for i, request in enumerate(sampled):
-            if failed[i]:
-                position = request.num_computed_tokens + request.num_scheduled_tokens - 1
-                error = _ALL_BANNED if nothing_is_left[i] else f"non-finite logits at position {position}"
-                results[request.request_id] = RequestResult(error=error)
-                continue
             num_top = self._rows[request.request_id].sampling_params.logprobs
             logprobs = None if num_top is None else token_logprobs(sampling.logprobs, i, num_top)
             results[request.request_id] = RequestResult(token_ids[i], logprobs)
         return results
+
+    def _why_failed(
+        self,
+        request: ScheduledRequest,
+        logits: FloatArray,  # [vocab_size]
+        sampling_input: SamplingInput,
+        row: int,
+    ) -> str:
+        if np.isfinite(logits).all():
+            num_banned = sampling_input.banned_starts[row + 1] - sampling_input.banned_starts[row]
+            if num_banned == len(logits):
+                return _ALL_BANNED
+            problem = self._sampling_rows.masks.problem(self._rows[request.request_id].index)
+            if problem is not None:
+                return problem
+        position = request.num_computed_tokens + request.num_scheduled_tokens - 1
+        return f"non-finite logits at position {position}"
 
     def _add_prompt_logprobs(
         self,

@@ -6,6 +6,7 @@ import numpy.typing as npt
 from octavo.kernels.interpreter import FloatArray, IntArray
 from octavo.kernels.sampling import SamplingInput
 from octavo.runner.penalties import NO_PENALTIES, PenaltyCounts
+from octavo.runner.token_masks import MatcherSource, TokenMasks
 from octavo.sampling_params import SamplingParams
 from octavo.sched.output import NewRequest
 
@@ -26,10 +27,18 @@ class SamplingRows:
         max_num_seqs: number of rows.
         vocab_size: number of token ids.
         eos_token_ids: tokens that end a text, banned before ``min_tokens``.
+        matchers: makes the matchers of requests whose text must have a shape.
     """
 
-    def __init__(self, max_num_seqs: int, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        max_num_seqs: int,
+        vocab_size: int,
+        eos_token_ids: frozenset[int],
+        matchers: MatcherSource | None = None,
+    ) -> None:
         self.penalties = PenaltyCounts(vocab_size)
+        self.masks = TokenMasks(vocab_size, matchers)
         self._vocab_size = vocab_size
         self._eos_token_ids = eos_token_ids
         self._floats = {name: np.zeros(max_num_seqs, np.float32) for name in _FLOAT_PARAMS}
@@ -54,6 +63,7 @@ class SamplingRows:
         self._choice_indices[row] = request.choice_index
         self._num_top_logprobs[row] = min(params.logprobs or 0, self._vocab_size)
         self._set_end_tokens(row, params, len(request.prompt_token_ids))
+        self.masks.set(row, request)
         self._bias_token_ids[row] = np.fromiter(params.logit_bias.keys(), np.int32)
         self._bias_values[row] = np.fromiter(params.logit_bias.values(), np.float32)
         if params.has_penalties:
@@ -63,17 +73,19 @@ class SamplingRows:
 
     def clear(self, row: int) -> None:
         """Give back what the row holds beside its place in the arrays."""
+        self.masks.clear(row)
         self.penalties.release(int(self._penalty_rows[row]))
         self._penalty_rows[row] = NO_PENALTIES
 
     def count(self, rows: IntArray, token_ids: IntArray) -> None:
-        """Remember the tokens just sampled, where penalties ask for it.
+        """Remember the tokens just sampled, where penalties or a constraint ask for it.
 
         Args:
             rows: [num_rows]
             token_ids: [num_rows]
         """
         self.penalties.add(self._penalty_rows[rows], token_ids)
+        self.masks.advance(rows, token_ids)
 
     def gather(self, rows: IntArray, positions: IntArray) -> SamplingInput:
         """The parameters of some rows, in that order.
@@ -88,6 +100,7 @@ class SamplingRows:
         banned_starts, banned_token_ids = _concatenate(
             [self._end_token_ids[row] if banned else _NO_IDS for row, banned in zip(rows, bans, strict=True)]
         )
+        allowed = self.masks.gather(rows)
         return SamplingInput(
             **{name: column[rows] for name, column in self._floats.items()},
             top_k=self._top_k[rows],
@@ -102,6 +115,8 @@ class SamplingRows:
             bias_values=np.concatenate(bias_values),
             banned_starts=banned_starts,
             banned_token_ids=banned_token_ids,
+            allowed_rows=allowed.rows,
+            allowed_tokens=allowed.tokens,
             num_top_logprobs=int(self._num_top_logprobs[rows].max()),
         )
 

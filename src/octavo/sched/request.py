@@ -13,8 +13,10 @@ There is no prefill and no decode phase: a step closes a part of the gap between
 
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from octavo.kv.hashing import BlockHash, BlockHasher, ExtraKey, check_extra_keys, request_root
 from octavo.sampling_params import SamplingParams
@@ -66,6 +68,8 @@ class Request:
     """The first of the ``n`` siblings, for all siblings but the first."""
     block_hasher: BlockHasher | None = field(default=None, repr=False)
     """Hashes full blocks for prefix caching; ``None`` if nothing is to be found or shared."""
+    prerequisite: "Future[Any] | None" = field(default=None, repr=False)
+    """What must be made before it may run, for example its grammar; an error ends the request."""
     extra_keys: Sequence[ExtraKey] = field(default=(), repr=False)
     """What the K/V depends on beside the tokens, and what keeps it apart: adapter, cache salt."""
 
@@ -162,5 +166,6 @@ class Request:
             choice_index=choice_index,
             first_sibling=self,
             block_hasher=self.block_hasher,
+            prerequisite=self.prerequisite,
             extra_keys=self.extra_keys,
         )

@@ -7,7 +7,8 @@ the two the step is *under way*: its blocks are being written, so nothing that i
 from octavo.config import SchedulerConfig
 from octavo.errors import ConfigError, InvalidRequestError, InvariantError
 from octavo.kv.manager import KVCacheManager
-from octavo.kv.prefix_hit import NO_HIT, PrefixHit
+from octavo.sched.admission import Admission
+from octavo.sched.arrivals import Arrivals, Refusal
 from octavo.sched.limits import SequenceLimit, check_queue
 from octavo.sched.output import RequestResult, RunnerOutput, SchedulerOutput
 from octavo.sched.pause import PauseMode
@@ -26,7 +27,7 @@ class Scheduler:
     A step first serves the running requests in order of admission, then admits waiting ones, within
     a budget of tokens and a cap of requests. When blocks run out, a running request gives all of its
     blocks back and waits to be computed anew (preemption). A request waits while it is not ready:
-    while another one is computing the very prefix that it needs next.
+    while another one is computing the very prefix that it needs next, or its grammar is being compiled.
 
     Args:
         config: budget, cap, chunking and policy.
@@ -53,6 +54,7 @@ class Scheduler:
         self._policy = make_policy(config.scheduling_policy)
         self._requests: dict[str, Request] = {}
         self.waiting = self._policy.make_queue()
+        self._arrivals = Arrivals(self.waiting)
         self.running: dict[str, Request] = {}
         self._released_ids: list[str] = []
         self._under_way: StepPlan | None = None
@@ -60,6 +62,14 @@ class Scheduler:
         self._num_steps = 0
         self._num_arrivals = 0
         self.stats = SchedulerStats()
+        self._admission = Admission(
+            self._requests,
+            self.waiting,
+            self.running,
+            kv=kv,
+            stats=self.stats,
+            max_num_seqs=config.max_num_seqs,
+        )
 
     # ---- requests come and go ----------------------------------------------------------------
 
@@ -79,12 +89,20 @@ class Scheduler:
                 )
             self.limit.check(request)
             new_ids.add(request.request_id)
-        check_queue(len(self.waiting), len(requests), self._config.max_waiting_requests)
+        check_queue(self.num_waiting, len(requests), self._config.max_waiting_requests)
         for request in requests:
             self._num_arrivals += 1
             request.arrival_index = self._num_arrivals
             self._requests[request.request_id] = request
-            self.waiting.push(request)
+            self._arrivals.add(request)
+
+    def take_refused(self) -> list[Refusal]:
+        """Let requests into the queue that were held back for something that is ready now.
+
+        Returns:
+            Those that must be ended, see `finish`, because they cannot get what they need.
+        """
+        return self._arrivals.take_refused()
 
     def finish(self, request_id: str, reason: FinishReason, *, stop_reason: int | str | None = None) -> bool:
         """End a request from outside, in whatever state it is: an abort, or a stop string was found.
@@ -129,7 +147,12 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Requests that wait for admission, preempted ones included."""
-        return len(self.waiting)
+        return len(self.waiting) + self.num_held_back
+
+    @property
+    def num_held_back(self) -> int:
+        """Those of the waiting requests that need something which is still being made."""
+        return len(self._arrivals)
 
     @property
     def num_running(self) -> int:
@@ -143,9 +166,11 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Whether there are requests that no pause holds back."""
+        """Whether there are requests that neither a pause nor something they need holds back."""
+        if self._arrivals.has_news:
+            return True
         if self.pause_mode is None:
-            return bool(self._requests)
+            return len(self._requests) > len(self._arrivals)
         return self.pause_mode is PauseMode.NEW and bool(self.running)
 
     # ---- a step ------------------------------------------------------------------------------
@@ -163,7 +188,7 @@ class Scheduler:
         step = self._begin_step()
         self._schedule_running(step)
         if step.admits:
-            self._admit_waiting(step)
+            self._admission.admit(step)
         return self._start(step)
 
     def update(self, output: SchedulerOutput, runner_output: RunnerOutput) -> list[RequestUpdate]:
@@ -243,94 +268,6 @@ class Scheduler:
                 return False
         return True
 
-    # ---- waiting requests ----------------------------------------------------------------------
-
-    def _admit_waiting(self, step: StepPlan) -> None:
-        max_num_seqs = self._config.max_num_seqs
-        skipped: list[Request] = []
-        while self.waiting and step.token_budget > 0 and len(self.running) < max_num_seqs:
-            request = self.waiting.peek()
-            hit = self.kv.lookup(request)
-            if self._is_ready(request, hit):
-                if not self._admit(request, hit, step):
-                    break
-            elif len(skipped) < max_num_seqs:  # bounds the cost of a step, however many wait
-                skipped.append(self.waiting.pop())
-            else:
-                break
-        self.waiting.put_back(skipped)
-
-    def _is_ready(self, request: Request, hit: PrefixHit) -> bool:
-        """Whether nobody is computing what the request needs next.
-
-        It never waits for something that makes no progress: whoever computes a prefix is running, and
-        when nobody is, the front request is ready whatever it would rather wait for.
-        """
-        if not self.running:
-            return True
-        first = self._first_sibling(request)
-        if first is not None:
-            return first.num_output_tokens > 0
-        return not self.kv.is_prefix_in_flight(request, hit)
-
-    def _first_sibling(self, request: Request) -> Request | None:
-        """The first of the siblings, if it can be forked, now or when it has computed the prompt."""
-        first = request.first_sibling
-        if first is None or first.is_finished or first.num_preemptions:
-            return None
-        return first if self._requests.get(first.request_id) is first else None  # it may not be here
-
-    def _admit(self, request: Request, hit: PrefixHit, step: StepPlan) -> bool:
-        """Move the front request to the running ones, if there is room for all the tokens it has."""
-        hit = self._fork_instead(request, hit)
-        num_forked_tokens = request.num_computed_tokens
-        num_found_tokens = num_forked_tokens + hit.num_tokens
-        num_new_tokens = step.chunk(request.num_tokens - num_found_tokens)
-        if num_new_tokens == 0 or not self._allocate_politely(request, num_new_tokens, hit, step):
-            self.kv.free(request)
-            request.num_computed_tokens = 0
-            return False
-        self._record_admission(request, num_forked_tokens=num_forked_tokens, num_hit_tokens=hit.num_tokens)
-        self.running[request.request_id] = self.waiting.pop()
-        request.status = RequestStatus.RUNNING
-        request.num_computed_tokens = num_found_tokens
-        table_change = self.kv.take_table_changes(request.request_id)
-        step.grant(request, num_new_tokens, table_change, is_new=True)
-        self.kv.commit(request, request.num_computed_tokens)  # the next one admitted may find it already
-        return True
-
-    def _fork_instead(self, request: Request, hit: PrefixHit) -> PrefixHit:
-        """Share the blocks of the first sibling if that gives more than ``hit``; returns the hit to use."""
-        first = self._first_sibling(request)
-        num_shared_tokens = request.num_prompt_tokens - 1  # the last one is computed again, for its logits
-        if first is None or first.num_output_tokens == 0 or num_shared_tokens <= hit.num_tokens:
-            return hit
-        self.kv.fork(first, request, num_shared_tokens)
-        request.num_computed_tokens = num_shared_tokens
-        return NO_HIT
-
-    def _allocate_politely(
-        self, request: Request, num_new_tokens: int, hit: PrefixHit, step: StepPlan
-    ) -> bool:
-        """Allocate, if all known tokens fit beside what the requests ahead of it still need for theirs."""
-        end = request.num_computed_tokens + hit.num_tokens + num_new_tokens
-        new_block_ids = self.kv.allocate(
-            request,
-            num_new_tokens,
-            hit=hit,
-            respect_watermark=bool(self.running),
-            reserved_blocks=step.reserved_blocks + step.num_later_blocks(request, end),
-        )
-        return new_block_ids is not None
-
-    def _record_admission(self, request: Request, *, num_forked_tokens: int, num_hit_tokens: int) -> None:
-        is_resumed = request.num_preemptions > 0
-        if not is_resumed:
-            request.num_cached_tokens = num_forked_tokens + num_hit_tokens
-        was_looked_up = self.kv.enable_prefix_caching and not request.skip_prefix_lookup
-        if was_looked_up and not num_forked_tokens:
-            self.stats.record_lookup(request.num_tokens, num_hit_tokens, is_resumed=is_resumed)
-
     # ---- leaving -------------------------------------------------------------------------------
 
     def _preempt(self, request: Request) -> None:
@@ -358,7 +295,7 @@ class Scheduler:
 
     def _forget(self, request: Request) -> None:
         """A finished request leaves the scheduler."""
-        if not self.waiting.remove(request.request_id):
+        if not self._arrivals.remove(request.request_id):
             self._release(request)
         del self._requests[request.request_id]
 

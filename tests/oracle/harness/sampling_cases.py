@@ -11,7 +11,8 @@ from octavo.kernels.sampling import LogprobsOutput, Sampler, SamplingInput
 def sampling_input(num_rows: int, vocab_size: int, **changed) -> SamplingInput:
     """Greedy rows without penalties, except for what is given; a scalar serves all rows.
 
-    ``bias`` and ``banned`` are sequences with one entry per row: {token id: bias} and [token ids].
+    ``bias`` and ``banned`` are sequences with one entry per row: {token id: bias} and [token ids];
+    ``allowed`` [num_allowed_rows, vocab_size] says for each of ``allowed_rows`` which tokens are.
     """
     bias: Sequence[dict[int, float]] = changed.pop("bias", [{}] * num_rows)
     banned: Sequence[Sequence[int]] = changed.pop("banned", [()] * num_rows)
@@ -27,11 +28,13 @@ def sampling_input(num_rows: int, vocab_size: int, **changed) -> SamplingInput:
         "frequency_penalty": (0.0, np.float32),
         "presence_penalty": (0.0, np.float32),
         "penalty_rows": (-1, np.int32),
+        "allowed_rows": (-1, np.int32),
     }
     arrays = {
         name: np.array(np.broadcast_to(changed.pop(name, default), num_rows), dtype)
         for name, (default, dtype) in per_row.items()
     }
+    allowed = np.array(changed.pop("allowed", np.ones((0, vocab_size))), np.bool_)
     counts = changed.pop("output_counts", np.zeros((0, vocab_size)))
     prompt = changed.pop("prompt_tokens", np.zeros((len(counts), vocab_size)))
     return SamplingInput(
@@ -43,6 +46,7 @@ def sampling_input(num_rows: int, vocab_size: int, **changed) -> SamplingInput:
         bias_values=np.array([value for row in bias for value in row.values()], np.float32),
         banned_starts=_starts(banned),
         banned_token_ids=np.array([token for row in banned for token in row], np.int32),
+        allowed_tokens=_words(allowed),
         **changed,
     )
 
@@ -59,6 +63,9 @@ def random_sampling_input(
     penalty_rows = np.full(num_rows, -1)
     penalty_rows[penalized] = np.arange(len(penalized))
     shape = (len(penalized), vocab_size)
+    masked = rng.permutation(num_rows)[: num_rows // 2]
+    allowed_rows = np.full(num_rows, -1)
+    allowed_rows[masked] = np.arange(len(masked))
     return sampling_input(
         num_rows,
         vocab_size,
@@ -77,6 +84,8 @@ def random_sampling_input(
         prompt_tokens=rng.random(shape) < 0.2,
         bias=[_random_bias(rng, vocab_size) for _ in range(num_rows)],
         banned=[rng.integers(0, vocab_size, rng.integers(0, 3)).tolist() for _ in range(num_rows)],
+        allowed_rows=allowed_rows,
+        allowed=rng.random((len(masked), vocab_size)) < rng.choice([0.0, 0.1, 0.5, 1.0], (len(masked), 1)),
         num_top_logprobs=num_top_logprobs,
     )
 
@@ -110,6 +119,13 @@ def check_logprobs(got: LogprobsOutput, want: LogprobsOutput) -> None:
 def _random_bias(rng: np.random.Generator, vocab_size: int) -> dict[int, float]:
     token_ids = rng.permutation(vocab_size)[: rng.integers(0, 3)]
     return {int(token): float(rng.uniform(-5, 5)) for token in token_ids}
+
+
+def _words(allowed: np.ndarray) -> np.ndarray:
+    """Bits in words of 32 [num_allowed_rows, ceil(vocab_size / 32)]."""
+    padding = -allowed.shape[1] % 32
+    bits = np.pad(allowed, ((0, 0), (0, padding)))
+    return np.packbits(bits, axis=1, bitorder="little").view(np.uint32)
 
 
 def _starts(rows: Sequence[Sequence[object] | dict[int, float]]) -> np.ndarray:

@@ -12,6 +12,7 @@ from octavo.kv.block import BlockCopy
 from octavo.kv.spec import KVCacheSpec
 from octavo.runner.model_runner import ModelRunner
 from octavo.runner.prompt_logprobs import MAX_LOGIT_ROWS
+from octavo.runner.sampling_rows import SamplingRows
 from octavo.sampling_params import SamplingParams
 from octavo.sched.output import NewRequest, ScheduledRequest, SchedulerOutput
 
@@ -70,8 +71,7 @@ def make_runner(interpreter, sampler=None):
         max_num_seqs=8,
         max_num_batched_tokens=256,
         max_model_len=128,
-        vocab_size=VOCAB_SIZE,
-        eos_token_ids=frozenset({0}),
+        sampling_rows=SamplingRows(8, VOCAB_SIZE, frozenset({0})),
     )
 
 
@@ -215,8 +215,7 @@ class TestPromptLogprobs:
             max_num_seqs=200,
             max_num_batched_tokens=256,
             max_model_len=128,
-            vocab_size=VOCAB_SIZE,
-            eos_token_ids=frozenset(),
+            sampling_rows=SamplingRows(200, VOCAB_SIZE, frozenset()),
         )
         *early, last = self.report(runner, chunk)
         assert all(report == () for report in early)
