@@ -70,4 +70,15 @@ struct LinearOp {
   const GatedActivationOp* gated;
 };
 
+// Workers claim a linear's panels in pieces. A multiple of what one row takes at once on any instruction set, and of the
+// two of a quantised group.
+constexpr int32_t kPieceMultiple = 4;
+
+inline int32_t panels_per_piece(const LinearOp& op, int32_t num_workers) {
+  const int32_t columns = op.gated == nullptr ? op.out_width : op.parts[0].num_columns;
+  const int32_t wanted = columns / kPanelColumns / (8 * num_workers);
+  const int32_t multiples = (wanted < 32 ? wanted : 32) / kPieceMultiple;
+  return (multiples > 1 ? multiples : 1) * kPieceMultiple;
+}
+
 }  // namespace octavo

@@ -25,6 +25,7 @@ constexpr int kWideCols = 16;
 #endif
 static_assert(kWideCols % kParts == 0);
 constexpr int kWidePanels = kWideCols / kParts;
+static_assert(kPieceMultiple % kWidePanels == 0);
 
 // Rows whose quantised activations should stay in the second-level cache while panels pass by.
 constexpr int64_t kRowBlockBytes = 512 * 1024;
@@ -144,14 +145,6 @@ OCTAVO_INLINE void run_gated_piece(const LinearOp& op, Piece piece) {
 }
 
 // ---- sharing the work out -----------------------------------------------------------------------------
-
-// Panels of one piece: a multiple of what one row takes at once, and of a quantised group's two.
-OCTAVO_INLINE int32_t panels_per_piece(const LinearOp& op, int32_t num_workers) {
-  constexpr int32_t kMultiple = kWidePanels > 2 ? kWidePanels : 2;
-  const int32_t columns = op.gated == nullptr ? op.out_width : op.gated->width;
-  const int32_t wanted = columns / kPanelColumns / (8 * num_workers);
-  return larger(1, smaller(wanted, 32) / kMultiple) * kMultiple;
-}
 
 // Pieces are numbered part by part, panels first, row blocks last: neighbours share their weights. The two parts of
 // a gated linear count as one.

@@ -38,24 +38,38 @@ void probe_read(const ProbeOp& op, Worker& worker) {
   keep(worker, sums);
 }
 
-// Calls run() `repetitions` times for every worker there is, in pieces that they claim.
-template <class Run>
-OCTAVO_INLINE void repeat(const ProbeOp& op, Worker& worker, Run run) {
-  constexpr int64_t kPiece = 4096;
-  const int64_t num_pieces = (op.repetitions + kPiece - 1) / kPiece;
-  for (int64_t piece = claim(worker, 1); piece < num_pieces * worker.count; piece = claim(worker, 1)) {
-    const int64_t done = piece % num_pieces * kPiece;
-    const int64_t count = op.repetitions - done < kPiece ? op.repetitions - done : kPiece;
-    for (int64_t n = 0; n < count; ++n) run();
+// The repetitions of all workers, in pieces that they claim.
+class Repetitions {
+ public:
+  Repetitions(const ProbeOp& op, Worker& worker)
+      : repetitions_(op.repetitions), num_pieces_((op.repetitions + kPiece - 1) / kPiece), worker_(worker) {}
+
+  // How many the next piece has; 0: there is none.
+  int64_t claim_count() {
+    const int64_t piece = claim(worker_, 1);
+    if (piece >= num_pieces_ * worker_.count) return 0;
+    const int64_t left = repetitions_ - piece % num_pieces_ * kPiece;
+    return left < kPiece ? left : kPiece;
   }
-}
+
+ private:
+  static constexpr int64_t kPiece = 4096;
+
+  int64_t repetitions_, num_pieces_;
+  Worker& worker_;
+};
 
 // One fma per sum and repetition, as often as there are workers.
 void probe_float(const ProbeOp& op, Worker& worker) {
   vf sums[kProbeSums];
   OCTAVO_EACH_SUM sums[i] = vsplat(static_cast<float>(i));
   const vf factor = vsplat(0.5f);
-  repeat(op, worker, [&] { OCTAVO_EACH_SUM sums[i] = fma(sums[i], factor, factor); });
+  Repetitions repetitions(op, worker);
+  for (int64_t count = repetitions.claim_count(); count > 0; count = repetitions.claim_count()) {
+    for (int64_t n = 0; n < count; ++n) {
+      OCTAVO_EACH_SUM sums[i] = fma(sums[i], factor, factor);
+    }
+  }
   vi bits[kProbeSums];
   OCTAVO_EACH_SUM bits[i] = bits_of(sums[i]);
   keep(worker, bits);
@@ -73,10 +87,13 @@ void probe_integer(const ProbeOp& op, Worker& worker) {
   for (int c = 0; c < kCols; ++c) weights[c] = load_bytes(rows + 1024 + c * 64);
   quad_sum sums[kProbeSums];
   OCTAVO_EACH_SUM sums[i] = quad_zero();
-  repeat(op, worker, [&] {
-    forget(rows);
-    OCTAVO_EACH_SUM sums[i] = quad_add(sums[i], weights[i % kCols], load_bytes(rows + i / kCols * 64));
-  });
+  Repetitions repetitions(op, worker);
+  for (int64_t count = repetitions.claim_count(); count > 0; count = repetitions.claim_count()) {
+    for (int64_t n = 0; n < count; ++n) {
+      forget(rows);
+      OCTAVO_EACH_SUM sums[i] = quad_add(sums[i], weights[i % kCols], load_bytes(rows + i / kCols * 64));
+    }
+  }
   vi totals[kProbeSums];
   OCTAVO_EACH_SUM totals[i] = quad_total(sums[i]);
   keep(worker, totals);

@@ -32,6 +32,12 @@ void gather_rows(const GatherRowsOp& op, const StepView& step, Worker& worker) {
   }
 }
 
+// Most layers of a model do.
+bool needs_the_same_scratch(const PagedAttentionOp& a, const PagedAttentionOp& b) {
+  return a.num_heads == b.num_heads && a.num_kv_heads == b.num_kv_heads && a.head_dim == b.head_dim &&
+         a.window == b.window;
+}
+
 }  // namespace
 
 Program::Program(const OctavoProgramSpec& spec, ThreadPool& pool, KvStore* kv)
@@ -88,10 +94,12 @@ void Program::prepare(const OctavoStep& input) {
     for (RopeTableOwner& rope : compiled_.ropes) rope.cover(last + 1);
   }
   size_t scratch_bytes = 0;
+  const PagedAttentionOp* before = nullptr;
   for (const BoundOp& op : compiled_.ops) {
-    if (const auto* attention = std::get_if<PagedAttentionOp>(&op)) {
-      scratch_bytes = std::max(scratch_bytes, kernels_.attention_scratch_bytes(*attention, view_, pool_.size()));
-    }
+    const auto* attention = std::get_if<PagedAttentionOp>(&op);
+    if (attention == nullptr || (before != nullptr && needs_the_same_scratch(*attention, *before))) continue;
+    scratch_bytes = std::max(scratch_bytes, kernels_.attention_scratch_bytes(*attention, view_, pool_.size()));
+    before = attention;
   }
   if (scratch_bytes > attention_scratch_.size()) attention_scratch_ = HugeMemory(scratch_bytes);
   view_.shared_scratch = attention_scratch_.data();
@@ -108,9 +116,9 @@ void Program::step(const OctavoStep& input) {
   prepare(input);
   pool_.run([this](Worker& worker) {
     const bool adapts = view_.adapters.num_groups > 0;
-    for (const BoundOp& op : adapts ? compiled_.adapter_ops : compiled_.ops) run_op(op, worker);
+    run_ops(adapts ? compiled_.adapter_ops : compiled_.ops, worker);
     if (view_.num_logit_rows == 0) return;
-    for (const BoundOp& op : compiled_.head_ops) run_op(op, worker);
+    run_ops(compiled_.head_ops, worker);
   });
 }
 
@@ -122,8 +130,26 @@ void Program::logits(const int32_t* rows, int32_t num_rows) {
   view_.logit_rows = rows;
   view_.num_logit_rows = num_rows;
   pool_.run([this](Worker& worker) {
-    for (const BoundOp& op : compiled_.head_ops) run_op(op, worker);
+    run_ops(compiled_.head_ops, worker);
   });
+}
+
+void Program::run_ops(const std::vector<BoundOp>& ops, Worker& worker) {
+  for (size_t i = 0; i < ops.size(); ++i) {
+    run_op(ops[i], worker);
+    WeightsAhead ahead = weights_after(ops, i, worker);
+    pool_.barrier(worker, ahead);
+  }
+}
+
+// Of the next linear, if reading weights is what such a step waits for.
+WeightsAhead Program::weights_after(const std::vector<BoundOp>& ops, size_t index, const Worker& worker) const {
+  constexpr int32_t kFewRows = 8;
+  if (view_.num_tokens > kFewRows) return {};
+  for (size_t i = index + 1; i < ops.size(); ++i) {
+    if (const auto* linear = std::get_if<LinearOp>(&ops[i])) return {*linear, worker};
+  }
+  return {};
 }
 
 void Program::run_op(const BoundOp& op, Worker& worker) {
@@ -139,7 +165,6 @@ void Program::run_op(const BoundOp& op, Worker& worker) {
                         [&](const LowRankProductOp& o) { kernels_.low_rank_product(o, view_, worker); },
                         [&](const LowRankAddOp& o) { kernels_.low_rank_add(o, view_, worker); }},
              op);
-  barrier(worker);
 }
 
 }  // namespace octavo

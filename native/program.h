@@ -79,7 +79,9 @@ class Program {
  private:
   void make_room_for_logits(int32_t num_rows);
   void prepare(const OctavoStep& input);
+  void run_ops(const std::vector<BoundOp>& ops, Worker& worker);
   void run_op(const BoundOp& op, Worker& worker);
+  WeightsAhead weights_after(const std::vector<BoundOp>& ops, size_t index, const Worker& worker) const;
 
   std::mutex mutex_;
   const KernelTable& kernels_;

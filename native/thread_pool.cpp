@@ -186,15 +186,24 @@ int64_t ThreadPool::claim(Worker& worker, int64_t count) {
   return static_cast<int64_t>(piece_of(state));
 }
 
+void ThreadPool::barrier(Worker& worker) { end_phase(worker, pause_processor); }
+void ThreadPool::barrier(Worker& worker, WeightsAhead& ahead) {
+  end_phase(worker, [&ahead] {
+    ahead.fetch();
+    pause_processor();
+  });
+}
+
 // Whoever comes here knows that no piece is left: it looked. So the phase is over once nobody holds one.
-void ThreadPool::barrier(Worker& worker) {
+template <class Idle>
+void ThreadPool::end_phase(Worker& worker, Idle idle) {
   if (worker.holds_piece) state_.fetch_sub(kOneHolder, std::memory_order_acq_rel);
   worker.holds_piece = false;
   const uint32_t phase = worker.phase++;
   uint64_t state = state_.load(std::memory_order_acquire);
   while (is_phase(state, phase)) {
     if (has_holders(state)) {
-      return phase_.wait_until([phase](uint32_t current) { return static_cast<int32_t>(current - phase) > 0; });
+      return phase_.wait_until([phase](uint32_t current) { return static_cast<int32_t>(current - phase) > 0; }, idle);
     }
     const uint64_t next = uint64_t{worker.phase} << kPhaseShift;
     if (state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_acquire)) {

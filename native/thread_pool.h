@@ -11,6 +11,7 @@
 
 #include "memory.h"
 #include "step.h"
+#include "weights_ahead.h"
 
 namespace octavo {
 
@@ -23,19 +24,24 @@ class alignas(64) WaitableNumber {
   bool exchange(uint32_t& expected, uint32_t desired);  // compare and exchange; on failure `expected` is what it is
   void wake();  // everybody who waits; after the change that they wait for
 
-  // Returns once reached(value) holds.
-  template <class Reached>
-  void wait_until(Reached reached) {
+  // Returns once reached(value) holds; calls idle() over and over until then, or until it goes to sleep.
+  template <class Reached, class Idle>
+  void wait_until(Reached reached, Idle idle) {
     const int64_t deadline = spin_deadline();
     do {
       for (int i = 0; i < 64; ++i) {
         if (reached(load())) return;
-        pause();
+        idle();
       }
     } while (!is_over(deadline));
     begin_sleeping();
     for (uint32_t value = load(); !reached(value); value = load()) sleep(value);
     end_sleeping();
+  }
+
+  template <class Reached>
+  void wait_until(Reached reached) {
+    wait_until(reached, pause);
   }
 
  private:
@@ -75,6 +81,8 @@ class ThreadPool {
 
   int64_t claim(Worker& worker, int64_t count);
   void barrier(Worker& worker);
+  // The same; meanwhile, `ahead` comes into the worker's caches.
+  void barrier(Worker& worker, WeightsAhead& ahead);
 
  private:
   using Task = void (*)(const void* context, Worker& worker);
@@ -85,6 +93,8 @@ class ThreadPool {
   bool attend();
   void leave();
   void publish_phase(uint32_t phase);
+  template <class Idle>
+  void end_phase(Worker& worker, Idle idle);
 
   std::mutex run_mutex_;
   HugeMemory scratch_;
