@@ -6,7 +6,7 @@ from functools import partial
 from fastapi import APIRouter, Request
 
 from octavo.errors import InvalidRequestError
-from octavo.server.chat import encode_messages
+from octavo.server.chat import conversation, encode_messages
 from octavo.server.logprobs import token_name
 from octavo.server.protocol.error import ErrorResponse
 from octavo.server.protocol.token import (
@@ -56,7 +56,7 @@ async def _token_ids(body: TokenizeRequest, state: ServerState) -> list[int]:
         )
         return await asyncio.to_thread(encode)
     encoded = await encode_messages(
-        body.messages or (),
+        conversation(body.messages or ()),
         state.tokenizer,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
 from octavo.server.protocol.logprobs import ChatLogprobs, PromptLogprobs
 from octavo.server.protocol.request import MAX_LOGPROBS, GenerationRequest, RequestBody
+from octavo.server.protocol.tools import ToolCall, ToolCallChunk, ToolChoice, Tools
 from octavo.server.protocol.usage import Usage
 
 
@@ -27,6 +28,13 @@ class ChatCompletionRequest(GenerationRequest):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     """Alternatives per token; needs ``logprobs``."""
 
+    tools: Tools | None = None
+    """What the model may call."""
+    tool_choice: ToolChoice | None = None
+    """Whether it may, or must, and which; "auto" if omitted."""
+    parallel_tool_calls: bool | None = None
+    """Whether one answer may hold several calls; it may if omitted."""
+
     add_generation_prompt: bool = True
     """Open the assistant's turn."""
     continue_final_message: bool = False
@@ -40,7 +48,16 @@ class ChatMessage(BaseModel):
 
     role: Literal["assistant"] = "assistant"
     content: str | None
+    """``None`` if the answer consists of tool calls."""
     refusal: None = None
+    reasoning_content: str | None = None
+    """What the model thought before it answered, if its template knows such a part."""
+    tool_calls: list[ToolCall] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        absent = {name for name in ("reasoning_content", "tool_calls") if getattr(self, name) is None}
+        return {name: value for name, value in handler(self).items() if name not in absent}
 
 
 class ChatChoice(BaseModel):
@@ -75,6 +92,8 @@ class ChatDelta(BaseModel):
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallChunk] | None = None
 
 
 class ChatChunkChoice(BaseModel):

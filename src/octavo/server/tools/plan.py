@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from octavo.diagnostics import shown
 from octavo.engine.tokenizer import ChatMessage, Tokenizer
 from octavo.errors import InvalidRequestError
+from octavo.sampling_params import SamplingParams
 from octavo.server.tools.answer_parser import AnswerParser
 from octavo.server.tools.call_writer import CallWriter
 from octavo.server.tools.families import FORCED, HERMES, ToolFamily, family_of
@@ -65,6 +66,20 @@ class AnswerPlan:
     has_reasoning: bool
     """Whether the model may think aloud before it answers."""
     request: ToolRequest
+
+    @property
+    def is_parsed(self) -> bool:
+        """Whether answers may hold anything but content."""
+        return self.reader is not None or self.has_reasoning
+
+    def applied_to(self, params: SamplingParams) -> SamplingParams:
+        """The parameters of the request, with what the tools ask for."""
+        changes: dict[str, object] = {}
+        if self.structured_outputs is not None:
+            changes["structured_outputs"] = self.structured_outputs
+        if self.keeps_special_tokens:
+            changes["skip_special_tokens"] = False
+        return params.clone(**changes) if changes else params
 
     def new_parser(self, prompt: str) -> AnswerParser:
         """A parser for one of the answers to a prompt, as the chat template has written it."""
