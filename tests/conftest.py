@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from octavo.models.default_model import DEFAULT_MODEL, cache_folder, find_cached
+from octavo.models.cache_folder import cache_folder
+from octavo.models.default_model import DEFAULT_MODEL, find_cached
 
 sys.path.append(str(Path(__file__).parent / "fixtures"))  # modules that only tests use
 

@@ -5,9 +5,9 @@ import stat
 import struct
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from octavo.config import CacheConfig, EngineConfig, ResolvedConfig
+from octavo.config import CacheConfig, EngineConfig, ModelConfig, ResolvedConfig
 from octavo.engine.core import EngineCore
 from octavo.engine.engine import Engine
 from octavo.errors import ConfigError
@@ -25,6 +25,7 @@ from octavo.runner.kernels import KernelChoice, StepLimits, make_kernels
 from octavo.runner.memory import free_memory
 from octavo.runner.model_runner import ModelRunner
 from octavo.runner.sampling_rows import SamplingRows
+from octavo.sampling_params import SamplingParams
 from octavo.sched.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ class Built(NamedTuple):
     model: LoadedModel
     kv: KVCacheManager
     kv_spec: KVCacheSpec
+    default_sampling_params: SamplingParams
+    """Of requests that bring none: what the model's files recommend."""
 
 
 def build_engine(config: EngineConfig) -> Engine:
@@ -55,11 +58,7 @@ def build(config: EngineConfig) -> Built:
         ModelLoadError: the model cannot be found, read or fetched.
         KernelUnavailableError: kernels were chosen that cannot run here.
     """
-    model = load_model(
-        resolve_model_path(config.model.model),
-        chat_template=_template_file(config.model.chat_template),
-        max_model_len=config.model.max_model_len,
-    )
+    model = _load(config.model)
     machine, kv_spec = measure_machine(model), _kv_cache_spec(config.cache, model.spec)
     facts = ModelFacts(str(model.path), model.spec.architecture, model.spec.context_length)
     resolved = resolve(config, facts, machine=machine, kv_spec=kv_spec)
@@ -85,7 +84,22 @@ def build(config: EngineConfig) -> Built:
         block_hasher=hasher if resolved.enable_prefix_caching else None,
         grammars=grammars,
     )
-    return Built(engine, resolved, model, kv, kv_spec)
+    return Built(engine, resolved, model, kv, kv_spec, _default_sampling_params(config.model, model))
+
+
+def _default_sampling_params(config: ModelConfig, model: LoadedModel) -> SamplingParams:
+    recommended: dict[str, Any] = {**model.sampling_defaults} if config.generation_config == "auto" else {}
+    return SamplingParams(**recommended)
+
+
+def _load(config: ModelConfig) -> LoadedModel:
+    return load_model(
+        resolve_model_path(config.model, revision=config.revision, offline=config.offline),
+        chat_template=_template_file(config.chat_template),
+        max_model_len=config.max_model_len,
+        quantization=config.quantization,
+        progress=True,
+    )
 
 
 def _template_file(name: str | None) -> Path | None:
@@ -128,6 +142,7 @@ def _make_runner(
             kv_spec=kv_spec,
             num_blocks=config.num_blocks,
             limits=StepLimits(max_num_tokens, max_num_seqs),
+            on_packed=model.release_pages,
         )
         return ModelRunner(
             interpreter,

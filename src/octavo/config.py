@@ -16,6 +16,8 @@ from octavo.vllm_options import FOREIGN_OPTIONS, without_harmless
 
 KVDtypeName = Literal["float16", "float32"]
 PolicyName = Literal["fcfs", "priority"]
+QuantizationName = Literal["none", "int8", "int4"]
+GenerationConfigName = Literal["auto", "vllm"]
 KernelsName = Literal["auto", "native", "reference"]
 IsaName = Literal["auto", "generic", "avx2", "avx512", "avx512vnni", "neon", "neondotprod"]
 
@@ -34,11 +36,19 @@ class ModelConfig:
     """What is loaded."""
 
     model: str = "smollm2-135m"
-    """A .gguf file, or the short name of the default model (fetched once, with a checksum)."""
+    """A .gguf file, a Hugging Face folder, a name on the hub, or the short name of the default model."""
     max_model_len: int | None = None
     """Longest sequence, prompt and output together [tokens]; the model's own context if omitted."""
     chat_template: str | None = None
     """A jinja2 file that replaces the model's chat template."""
+    revision: str | None = None
+    """Branch, tag or commit of a model on the hub; its main branch if omitted."""
+    offline: bool = False
+    """Fetch nothing: take models of the hub as they were fetched before."""
+    quantization: QuantizationName = "none"
+    """What the weights of safetensors files become; packed once, into the cache folder."""
+    generation_config: GenerationConfigName = "auto"
+    """Take defaults of sampling parameters from the model's files, or vllm: the neutral ones always."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -167,6 +177,8 @@ class ResolvedConfig:
     model: str
     """Path of the model file."""
     architecture: str
+    quantization: QuantizationName
+    """What the weights became when they were loaded; none: they are as stored."""
     chat_template: str
     """Path of the template, or "model" for the model's own."""
     max_model_len: int

@@ -69,6 +69,7 @@ class LLM:
         built = build(EngineConfig.from_options({**chosen, **options}))
         self.config: ResolvedConfig = built.config
         self._engine = built.engine
+        self._default_sampling_params = built.default_sampling_params
         self._request_numbers = itertools.count()
         self._in_use = threading.Lock()
 
@@ -92,7 +93,7 @@ class LLM:
 
         Args:
             prompts: text, ``{"prompt": text}``, ``{"prompt_token_ids": ids}``, or a list of these.
-            sampling_params: for all prompts, or one each; `SamplingParams()` if omitted.
+            sampling_params: for all prompts, or one each; `get_default_sampling_params()` if omitted.
             use_tqdm: show a progress bar on standard error.
             priority: one per prompt, lower first, under the priority policy.
 
@@ -125,7 +126,7 @@ class LLM:
         Args:
             messages: one conversation, a list of ``{"role": …, "content": …}``, or a list of conversations.
                 A content is text, or a list of parts ``{"type": "text", "text": …}``.
-            sampling_params: for all conversations, or one each; `SamplingParams()` if omitted.
+            sampling_params: for all conversations, or one each; `get_default_sampling_params()` if omitted.
             use_tqdm: show a progress bar on standard error.
             chat_template: jinja2 text to use instead of the model's own template.
             add_generation_prompt: open the assistant's turn.
@@ -158,8 +159,11 @@ class LLM:
         return self._engine.tokenizer
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """The parameters of calls that give none. `SamplingParams.clone` makes others of them."""
-        return SamplingParams()
+        """The parameters of calls that give none: what the model's files recommend, else `SamplingParams()`.
+
+        `SamplingParams.clone` makes others of them.
+        """
+        return self._default_sampling_params
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes.

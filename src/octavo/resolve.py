@@ -58,6 +58,7 @@ def resolve(
     return ResolvedConfig(
         model=model.path,
         architecture=model.architecture,
+        quantization=config.model.quantization,
         chat_template=config.model.chat_template or "model",
         max_model_len=max_model_len,
         block_size=cache.block_size,

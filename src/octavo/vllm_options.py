@@ -24,7 +24,7 @@ FOREIGN_OPTIONS: Mapping[str, ForeignOption] = {
         "weights keep their file's quantisation, sums are float32; kv_dtype sets the cache's format",
         harmless=("auto",),
     ),
-    "quantization": ForeignOption("weights keep the quantisation of their file", harmless=(None,)),
+    "quantization": ForeignOption("it is none, int8 or int4", harmless=(None,)),
     "kv_cache_dtype": ForeignOption("the option is kv_dtype", harmless=("auto",)),
     "kv_cache_memory_bytes": ForeignOption("the option is kv_cache_memory, as in '4GiB'", harmless=(None,)),
     "num_gpu_blocks_override": ForeignOption("the option is num_blocks", harmless=(None,)),

@@ -16,7 +16,8 @@ import octavo
 from octavo.cli.self_test import TOLERANCE, largest_difference
 from octavo.errors import OctavoError
 from octavo.kernels.select import NativeSupport, available_threads, native_support
-from octavo.models.default_model import DEFAULT_MODEL, cache_folder, find_cached
+from octavo.models.cache_folder import cache_folder
+from octavo.models.default_model import DEFAULT_MODEL, find_cached
 from octavo.runner.memory import format_memory_size, free_memory
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")

@@ -38,7 +38,9 @@ def start_engine(config: EngineConfig, *, quiet: bool) -> Built:
     template = config.model.chat_template
     if template is not None and not Path(template).is_file():
         raise ConfigError(f"--chat-template {template}: no such file; give a jinja2 file, or leave it out")
-    resolve_model_path(config.model.model)  # a download is no part of the start-up time
+    resolve_model_path(  # a download is no part of the start-up time
+        config.model.model, revision=config.model.revision, offline=config.model.offline
+    )
     start = time.perf_counter()
     built = build(config)
     if not quiet:

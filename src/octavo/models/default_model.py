@@ -1,13 +1,10 @@
 """The default model: found in the cache folder, or fetched into it once."""
 
-import contextlib
-import fcntl
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from octavo.errors import ModelLoadError, ModelNotFoundError
+from octavo.models.cache_folder import cache_folder, is_verified, mark_verified, only_process
+from octavo.models.hub import fetch_from_hub, parse_hub_name
 from octavo.models.published_model import PublishedModel, fetch, sha256_of
 
 DEFAULT_MODEL = PublishedModel(
@@ -20,12 +17,18 @@ DEFAULT_MODEL = PublishedModel(
 )
 """SmolLM2-135M-Instruct in Q4_1, Apache-2.0."""
 
+_WAITING = "Another process is fetching the model; waiting for it."
 
-def resolve_model_path(name_or_path: str | Path, *, progress: bool = True) -> Path:
-    """The file behind a path or a short name; the default model is fetched if it is not there yet.
+
+def resolve_model_path(
+    name_or_path: str | Path, *, revision: str | None = None, offline: bool = False, progress: bool = True
+) -> Path:
+    """The file or folder behind a path or a name; what has a name is fetched if it is not there yet.
 
     Args:
-        name_or_path: a file, or the name of the default model.
+        name_or_path: a file or folder, the name of the default model, or one on the hub.
+        revision: branch, tag or commit of a model on the hub.
+        offline: fetch nothing from the hub.
         progress: show a progress bar on standard error while fetching.
 
     Raises:
@@ -39,27 +42,21 @@ def resolve_model_path(name_or_path: str | Path, *, progress: bool = True) -> Pa
             f"the model is an empty text; give the path of a .gguf file, or the name {DEFAULT_MODEL.name!r}"
         )
     path = Path(name_or_path)
-    if not path.exists():
+    if path.exists():
+        return path
+    name = parse_hub_name(str(name_or_path))
+    if name is None:
         raise ModelNotFoundError(
-            f"{path}: no such file; give the path of a .gguf file, or the name {DEFAULT_MODEL.name!r}"
+            f"{path}: no such file; give a .gguf file, a folder with safetensors files, a name on the hub as"
+            f" in org/model, or {DEFAULT_MODEL.name!r}"
         )
-    return path
-
-
-def cache_folder() -> Path:
-    """Where fetched models are kept: ``octavo`` in XDG_CACHE_HOME, or in ``~/.cache``."""
-    configured = os.environ.get("XDG_CACHE_HOME")
-    return (Path(configured) if configured else Path.home() / ".cache") / "octavo"
+    return fetch_from_hub(name, revision=revision, offline=offline, progress=progress)
 
 
 def find_cached(model: PublishedModel, folder: Path) -> Path | None:
     """The model file, if it is there and was verified since it was last written; reads only its status."""
     path = folder / model.file_name
-    try:
-        verified = _marker(path).read_text() == _status(model, path)
-    except (OSError, ValueError):
-        return None
-    return path if verified else None
+    return path if is_verified(path, model.sha256) else None
 
 
 def cached_model(model: PublishedModel, folder: Path, *, progress: bool) -> Path:
@@ -73,12 +70,12 @@ def cached_model(model: PublishedModel, folder: Path, *, progress: bool) -> Path
     path = folder / model.file_name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _only_process(folder / "fetch.lock", announce=progress):
+        with only_process(folder / "fetch.lock", waiting=_WAITING if progress else None):
             if found := find_cached(model, folder):
                 return found
             if not _is_intact(model, path):
                 fetch(model, path, progress=progress)
-            _marker(path).write_text(_status(model, path))
+            mark_verified(path, model.sha256)
     except OSError as error:
         if _is_intact(model, path):  # in a folder that is only for reading: nothing has to be stored
             return path
@@ -92,26 +89,3 @@ def _is_intact(model: PublishedModel, path: Path) -> bool:
         return path.is_file() and sha256_of(path) == model.sha256
     except OSError:
         return False
-
-
-def _marker(path: Path) -> Path:
-    return path.with_name(f"{path.name}.verified")
-
-
-def _status(model: PublishedModel, path: Path) -> str:
-    """What the marker of a verified file says: hashing 100 MB at every start would cost half a second."""
-    status = path.stat()
-    return f"{model.sha256} {status.st_size} {status.st_mtime_ns}\n"
-
-
-@contextlib.contextmanager
-def _only_process(lock: Path, *, announce: bool) -> Iterator[None]:
-    """Hold ``lock`` against other processes; the system releases it even if this one is killed."""
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if announce:
-                sys.stderr.write("Another process is fetching the model; waiting for it.\n")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -13,6 +13,7 @@ one clear error and never the time or memory that it claims. The layout is littl
 import hashlib
 import itertools
 import math
+import mmap
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -105,6 +106,16 @@ class GGUFFile:
         self.metadata = Metadata(path, _read_metadata(cursor, num_entries))
         self.tensors = _read_directory(cursor, num_tensors, _alignment(self.metadata))
         self._directory_end = cursor.position
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file itself."""
+        return (self.path,)
+
+    @property
+    def mappings(self) -> tuple[mmap.mmap, ...]:
+        """The memory map that weights are views of."""
+        return (self._map,)
 
     def weight(self, name: str) -> Weight:
         """The tensor of this name as a view of the mapped file, which it keeps open.

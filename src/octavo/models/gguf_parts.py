@@ -1,6 +1,7 @@
 """A GGUF model in one file, or split over several: ``name-00001-of-00003.gguf``."""
 
 import hashlib
+import mmap
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,16 @@ class GGUFParts:
     def tensors(self) -> Mapping[str, TensorEntry]:
         """All tensors by name."""
         return {name: part.tensors[name] for name, part in self._part_of.items()}
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The parts' files."""
+        return tuple(part.path for part in self.parts)
+
+    @property
+    def mappings(self) -> tuple[mmap.mmap, ...]:
+        """The memory maps that weights are views of."""
+        return tuple(mapping for part in self.parts for mapping in part.mappings)
 
     def weight(self, name: str) -> Weight:
         """The tensor of this name as a view of a mapped file, which it keeps open.

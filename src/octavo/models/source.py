@@ -13,7 +13,8 @@ architecture is described once. What such a source has to bring into GGUF's form
   ``blk.0.ffn_gate.7.weight`` [rows, columns].
 """
 
-from collections.abc import Mapping
+import mmap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -36,6 +37,16 @@ class ModelSource(Protocol):
     @property
     def path(self) -> Path:
         """Where it lies; messages begin with it."""
+        ...
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The files that weights are read from."""
+        ...
+
+    @property
+    def mappings(self) -> Sequence[mmap.mmap]:
+        """The memory maps that weights are views of."""
         ...
 
     @property

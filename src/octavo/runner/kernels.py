@@ -1,5 +1,6 @@
 """The kernels that a configuration names, made ready. Only those that are chosen are imported."""
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from octavo.kernels.interpreter import Interpreter
@@ -33,9 +34,23 @@ class Kernels(NamedTuple):
 
 
 def make_kernels(
-    choice: KernelChoice, program: Program, *, kv_spec: KVCacheSpec, num_blocks: int, limits: StepLimits
+    choice: KernelChoice,
+    program: Program,
+    *,
+    kv_spec: KVCacheSpec,
+    num_blocks: int,
+    limits: StepLimits,
+    on_packed: Callable[[], None] | None = None,
 ) -> Kernels:
     """Make the chosen kernels ready: native ones lay out the weights anew and start their threads.
+
+    Args:
+        choice: which.
+        program: the model.
+        kv_spec: shape of the KV cache.
+        num_blocks: usable KV blocks.
+        limits: the largest step there will be.
+        on_packed: called after each weight that was laid out anew, whose stored form is not read again.
 
     Raises:
         KernelUnavailableError: they cannot run here.
@@ -53,8 +68,19 @@ def make_kernels(
         max_logit_rows=limits.max_logit_rows,
         num_threads=choice.num_threads,
         isa=choice.isa,
+        progress=_progress(on_packed),
     )
     return Kernels(interpreter, interpreter.sampler)
+
+
+def _progress(on_packed: Callable[[], None] | None) -> Callable[[int, int], None] | None:
+    if on_packed is None:
+        return None
+
+    def progress(_done: int, _total: int) -> None:
+        on_packed()
+
+    return progress
 
 
 def _reference(program: Program, kv_spec: KVCacheSpec, num_blocks: int) -> Kernels:

@@ -24,7 +24,7 @@ def serve(make_engine, monkeypatch):
             return served
 
         monkeypatch.setattr(session, "build", build)
-        monkeypatch.setattr(session, "resolve_model_path", lambda name: name)
+        monkeypatch.setattr(session, "resolve_model_path", lambda name, **_options: name)
         return served
 
     return install

@@ -11,9 +11,9 @@ import pytest
 
 from octavo.errors import ModelLoadError
 from octavo.models import published_model
+from octavo.models.cache_folder import cache_folder
 from octavo.models.default_model import (
     DEFAULT_MODEL,
-    cache_folder,
     cached_model,
     find_cached,
     resolve_model_path,

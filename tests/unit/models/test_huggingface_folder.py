@@ -18,6 +18,7 @@ from octavo.kv.spec import KVCacheSpec
 from octavo.models.huggingface_folder import HuggingFaceFolder
 from octavo.models.huggingface_names import gguf_name
 from octavo.models.loaded import LoadedModel, load_model
+from octavo.models.safetensors_file import SafetensorsFile
 
 TOKENS = [1, 7, 60, 100, 30, 4, 4, 200, 271]
 
@@ -79,10 +80,8 @@ def test_a_folder_has_the_tokenizer_of_the_gguf_file(tiny_llama, tiny_folder):
 def test_bfloat16_matrices_stay_and_vectors_become_float32(tmp_path, tiny_folder):
     folder = tiny_folder()
     file = folder / "model.safetensors"
-    tensors = {
-        entry: dequantize(HuggingFaceFolder(folder).files[0].weight(entry))
-        for entry in HuggingFaceFolder(folder).files[0].tensors
-    }
+    stored = SafetensorsFile(file)
+    tensors = {name: dequantize(stored.weight(name)) for name in stored.tensors}
     write_safetensors(file, {name: bfloat16_bits(values) for name, values in tensors.items()})
     opened = HuggingFaceFolder(folder)
     assert opened.weight("blk.0.attn_q.weight").quantization is Quantization.BF16
