@@ -48,7 +48,7 @@ def random_case(seed: int, *, bias: bool, accumulate: bool) -> OpCase:
     )
     adapters = {slot: random_adapter(rng, case, ranks=RANKS) for slot in (0, 1, 5)}
     slots = rng.choice([NO_ADAPTER, *adapters], len(lengths)).tolist()
-    return with_adapters(case, adapters, lengths=lengths, slots=slots)
+    return replace(with_adapters(case, adapters, lengths=lengths, slots=slots), op="low_rank")
 
 
 def bits(rows: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ TOLERANCES = {
     "embed": 1.2e-7,  # one product, or none
     "rms_norm": 2e-6,  # the sum's error is halved by the root
     "linear": 1e-5,  # up to a few thousand sequential additions, each off by 2**-24 of the running sum
+    "low_rank": 5e-5,  # a sum of up to 256 sums, in rows that may be one element wide
     "rope": 3e-7,  # two products and a sum
     "attention": 1e-5,  # an approximate exp, and sums over tokens and head elements
     "gated_activation": 2e-6,  # an approximate exp

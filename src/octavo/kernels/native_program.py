@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from octavo.kernels.mapped_pages import MappedPages
 from octavo.kernels.native_library import (
     QUANTIZATION_CODES,
     OpStruct,
@@ -78,9 +79,9 @@ class ProgramStructs:
         self._ropes: dict[RopeSpec, int] = {}
         ops = [self._op(op) for op in program.ops]
         widths = self._slot_widths(program.buffers)
-        self._callback = ProgressCallback(progress) if progress else ProgressCallback()
         self._frequencies = [np.array(rope.frequencies, dtype=np.float64) for rope in self._ropes]
         self.weights = tuple(weight for _, weight in self._weights.values())
+        self._callback = ProgressCallback(MappedPages(self.weights).released_by(progress))
         weights = [_weight_struct(weight) for weight in self.weights]
         ropes = [self._rope_struct(rope, index) for rope, index in self._ropes.items()]
         self.struct = ProgramStruct(
