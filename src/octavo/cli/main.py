@@ -52,6 +52,8 @@ COMMANDS = {
     "explain": "Draw the paged KV cache at work, step by step. Needs no model.",
     "doctor": "Check the machine, the native kernels and the default model.",
     "bench": "Measure kernels, throughput and latency on this machine.",
+    "models": "List the models in the caches, fetch them and remove them.",
+    "inspect": "Say what a model is and what it costs, before any weight is read.",
     "fetch": "Download the default model, once, with a checksum.",
 }
 """Each command, in module ``octavo.cli.<name>``, and its line in the list of commands."""

@@ -5,6 +5,7 @@ name has that in it. Nothing else is fetched: no pickle, and no code.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,7 +73,7 @@ def fetch_from_hub(
         folder = snapshot_download(
             name.repository,
             revision=revision,
-            allow_patterns=[*_FOLDER_FILES] if name.gguf is None else [f"*{name.gguf}*.gguf"],
+            allow_patterns=_wanted_files(name),
             ignore_patterns=[*_NOT_OURS],
             local_files_only=offline,
             endpoint=endpoint,
@@ -80,6 +81,50 @@ def fetch_from_hub(
     except Exception as error:  # of the hub, of its HTTP client, or of the disk
         raise _failure(name, revision, error) from None
     return _found(name, Path(folder))
+
+
+def _wanted_files(name: HubName) -> list[str]:
+    if name.gguf is None:
+        return [*_FOLDER_FILES]
+    spellings = {name.gguf, name.gguf.lower(), name.gguf.upper()}
+    return [f"*{spelling}*.gguf" for spelling in sorted(spellings)]
+
+
+class CachedRepository(NamedTuple):
+    """A model in the hub's cache."""
+
+    name: str
+    num_bytes: int
+    path: Path
+    remove: Callable[[], object]
+    """Removes it with all its revisions."""
+
+
+def cached_on_this_machine() -> list[CachedRepository]:
+    """The models in the hub's cache, by name; none without the package."""
+    try:
+        from huggingface_hub import CacheNotFound, scan_cache_dir
+    except ImportError:
+        return []
+    try:
+        cache = scan_cache_dir()
+    except CacheNotFound:
+        return []
+
+    def remover(revisions: list[str]) -> Callable[[], object]:
+        return lambda: cache.delete_revisions(*revisions).execute()
+
+    found = [
+        CachedRepository(
+            repository.repo_id,
+            repository.size_on_disk,
+            repository.repo_path,
+            remover([revision.commit_hash for revision in repository.revisions]),
+        )
+        for repository in cache.repos
+        if repository.repo_type == "model"
+    ]
+    return sorted(found, key=lambda repository: repository.name)
 
 
 def _found(name: HubName, folder: Path) -> Path:

@@ -46,6 +46,7 @@ class ModelTokenizer:
     Attributes:
         vocabulary: all tokens.
         encoders: what turns text into ids.
+        chat_templates: the model's templates, or the one that replaces them.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class ModelTokenizer:
             adds_space_prefix: whether a text gets a space in front, which decoding takes away again.
             chat_templates: the model's templates, or the one that replaces them.
         """
-        self._chat_templates = chat_templates
+        self.chat_templates = chat_templates
         self.vocabulary = vocabulary
         self.encoders = encoders
         self._bytes_of = bytes_of
@@ -80,7 +81,7 @@ class ModelTokenizer:
     @property
     def chat_template(self) -> ChatTemplate | None:
         """The template for conversations without tools; ``None`` if the model has none."""
-        return self._chat_templates.default
+        return self.chat_templates.default
 
     @property
     def vocab_size(self) -> int:
@@ -160,8 +161,8 @@ class ModelTokenizer:
 
     def _template(self, name_or_source: str | None, *, has_tools: bool) -> ChatTemplate:
         if name_or_source is None:
-            return self._chat_templates.choose(has_tools=has_tools)
-        return self._chat_templates.by_name.get(name_or_source) or self._compiled(name_or_source)
+            return self.chat_templates.choose(has_tools=has_tools)
+        return self.chat_templates.by_name.get(name_or_source) or self._compiled(name_or_source)
 
     def _compile(self, source: str) -> ChatTemplate:
         try:
