@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from octavo.engine.async_engine import AsyncEngine as AsyncEngine
     from octavo.llm import LLM as LLM
     from octavo.outputs import CompletionOutput as CompletionOutput
+    from octavo.outputs import EmbeddingOutput as EmbeddingOutput
+    from octavo.outputs import EmbeddingRequestOutput as EmbeddingRequestOutput
     from octavo.outputs import Logprob as Logprob
     from octavo.outputs import RequestOutput as RequestOutput
+    from octavo.pooling_params import PoolingParams as PoolingParams
     from octavo.sampling_params import RequestOutputKind as RequestOutputKind
     from octavo.sampling_params import SamplingParams as SamplingParams
     from octavo.structured_outputs import StructuredOutputsParams as StructuredOutputsParams
@@ -50,10 +53,13 @@ _MODULES = {
     "AsyncEngine": "octavo.engine.async_engine",
     "CacheConfig": "octavo.config",
     "CompletionOutput": "octavo.outputs",
+    "EmbeddingOutput": "octavo.outputs",
+    "EmbeddingRequestOutput": "octavo.outputs",
     "EngineConfig": "octavo.config",
     "LLM": "octavo.llm",
     "Logprob": "octavo.outputs",
     "ModelConfig": "octavo.config",
+    "PoolingParams": "octavo.pooling_params",
     "RequestOutput": "octavo.outputs",
     "RequestOutputKind": "octavo.sampling_params",
     "RunnerConfig": "octavo.config",

@@ -136,7 +136,7 @@ def _make_runner(
 ) -> ModelRunner:
     max_num_tokens, max_num_seqs = config.scheduler.max_num_batched_tokens, config.scheduler.max_num_seqs
     try:
-        interpreter, sampler = make_kernels(
+        interpreter, sampler, hidden_states = make_kernels(
             KernelChoice(config.kernels, config.isa, config.num_threads),
             model.program,
             kv_spec=kv_spec,
@@ -153,6 +153,7 @@ def _make_runner(
             sampling_rows=SamplingRows(
                 max_num_seqs, model.spec.vocab_size, model.tokenizer.eos_token_ids, grammars
             ),
+            hidden_states=hidden_states,
         )
     except MemoryError:
         raise ConfigError(

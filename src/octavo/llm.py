@@ -23,11 +23,12 @@ from octavo.engine.prompt import (
     list_prompts,
     template_variables,
 )
-from octavo.engine.request_check import check_params
+from octavo.engine.request_check import check_pooling_params, checked_params
 from octavo.engine.tokenizer import ChatMessage, Tokenizer
 from octavo.errors import CapacityError, InvalidRequestError, QueueFullError
 from octavo.interrupt import InterruptFlag
-from octavo.outputs import RequestOutput
+from octavo.outputs import EmbeddingRequestOutput, RequestOutput
+from octavo.pooling_params import PoolingParams
 from octavo.progress import GenerationProgress
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
@@ -38,7 +39,7 @@ T = TypeVar("T")
 class _PendingRequest(NamedTuple):
     request_id: str
     prompt: EncodedPrompt
-    params: SamplingParams
+    params: SamplingParams | PoolingParams
     priority: int
 
 
@@ -107,7 +108,7 @@ class LLM:
         """
         tokenizer = self._engine.tokenizer
         encoded = [encode_prompt(prompt, tokenizer) for prompt in list_prompts(prompts)]
-        return self._generate(encoded, sampling_params, use_tqdm, priority)
+        return self._run_all(encoded, self._params(sampling_params, len(encoded)), use_tqdm, priority)
 
     def chat(
         self,
@@ -152,7 +153,31 @@ class LLM:
             )
             for conversation in list_conversations(messages)
         ]
-        return self._generate(prompts, sampling_params, use_tqdm, None)
+        return self._run_all(prompts, self._params(sampling_params, len(prompts)), use_tqdm)
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingRequestOutput]:
+        """The embeddings of prompts: each the mean of the last hidden states of its tokens.
+
+        Args:
+            prompts: as for `generate`.
+            pooling_params: for all prompts, or one each; `PoolingParams()` if omitted.
+            use_tqdm: show a progress bar on standard error.
+
+        Raises:
+            EngineError: an embedding could not be computed; for the others see `generate`.
+        """
+        encoded = [encode_prompt(prompt, self._engine.tokenizer) for prompt in list_prompts(prompts)]
+        chosen = PoolingParams() if pooling_params is None else pooling_params
+        params = _one_each("pooling_params", chosen, len(encoded))
+        for each in params:
+            check_pooling_params(each)
+        return [EmbeddingRequestOutput.of(output) for output in self._run_all(encoded, params, use_tqdm)]
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
@@ -197,19 +222,23 @@ class LLM:
             finally:
                 self._in_use.release()
 
-    def _generate(
+    def _params(
+        self, sampling_params: SamplingParams | Sequence[SamplingParams] | None, count: int
+    ) -> list[SamplingParams]:
+        chosen = self.get_default_sampling_params() if sampling_params is None else sampling_params
+        return [_final_only(each) for each in _one_each("sampling_params", chosen, count)]
+
+    def _run_all(
         self,
         prompts: Sequence[EncodedPrompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        params: Sequence[SamplingParams | PoolingParams],
         use_tqdm: bool,
-        priority: Sequence[int] | None,
+        priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
-        chosen = self.get_default_sampling_params() if sampling_params is None else sampling_params
-        params = [_final_only(each) for each in _one_each("sampling_params", chosen, len(prompts))]
         priorities = _one_each("priority", 0 if priority is None else priority, len(prompts))
         requests = [
-            _PendingRequest(str(next(self._request_numbers)), *parts)
-            for parts in zip(prompts, params, priorities, strict=True)
+            _PendingRequest(str(next(self._request_numbers)), prompt, each, priority_of)
+            for prompt, each, priority_of in zip(prompts, params, priorities, strict=True)
         ]
         with self._alone() as interrupt, GenerationProgress(len(requests), enabled=use_tqdm) as progress:
             finished = self._run(requests, progress, interrupt)
@@ -264,8 +293,7 @@ def _accepted(output: RequestOutput) -> RequestOutput:
 
 def _final_only(params: SamplingParams) -> SamplingParams:
     """The same parameters for somebody who looks at nothing before it is finished."""
-    check_params(params)
-    return replace(params, output_kind=RequestOutputKind.FINAL_ONLY)
+    return replace(checked_params(params), output_kind=RequestOutputKind.FINAL_ONLY)
 
 
 def _one_each(name: str, value: T | Sequence[T], count: int) -> list[T]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from octavo.errors import OctavoError
+from octavo.errors import EngineError, OctavoError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +62,40 @@ class RequestOutput:
     """Prompt tokens whose K/V was found in the prefix cache."""
     finished: bool = False
     """Whether every continuation has ended."""
+    embedding: Sequence[float] | None = None
+    """Of the prompt, if that was asked for instead of continuations, when it is finished."""
     refusal: OctavoError | None = None
     """Why it was refused after it had waited; `LLM` and `AsyncEngine` raise it instead of returning this."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingOutput:
+    """One embedding."""
+
+    embedding: Sequence[float]
+    """[hidden_size]"""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequestOutput:
+    """A prompt and its embedding, under vLLM's names."""
+
+    request_id: str
+    outputs: EmbeddingOutput
+    prompt_token_ids: Sequence[int]
+    num_cached_tokens: int = 0
+    """Always 0: the mean needs the hidden state of every token."""
+    finished: bool = True
+
+    @classmethod
+    def of(cls, output: RequestOutput) -> "EmbeddingRequestOutput":
+        """What a finished request for an embedding gave.
+
+        Raises:
+            EngineError: it gave none.
+        """
+        if output.embedding is None:
+            [choice] = output.outputs
+            problem = choice.error or f"it ended with finish reason {choice.finish_reason!r}"
+            raise EngineError(f"request {output.request_id} has no embedding: {problem}")
+        return cls(output.request_id, EmbeddingOutput(output.embedding), output.prompt_token_ids)

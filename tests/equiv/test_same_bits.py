@@ -4,133 +4,15 @@ Everything here compares floats with ``==``: one flipped bit fails. Native kerne
 matrix products depend on the number of rows.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from same_bits import GREEDY, SAMPLED, TEXTS, Bits, Session, bits_of, prompt_bits_of
 
-from octavo.build import Built, build
+from octavo.build import build
 from octavo.config import EngineConfig
-from octavo.outputs import CompletionOutput, Logprobs, RequestOutput
 from octavo.sampling_params import SamplingParams
-from octavo.structured_outputs import StructuredOutputsParams
-
-TEXTS = (
-    "The library at the corner of the street opens at nine. Every morning the same three people wait in "
-    "front of the door: a student with a red bag, an old man who reads the newspaper, and a woman who",
-    "Once upon a time there was a printer who folded every sheet exactly four times, because he believed",
-    "Question: What is the capital of France?\nAnswer:",
-    "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
-    "In the beginning",
-    "The quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog. The quick",
-    "Ingredients: flour, butter, sugar, eggs, a pinch of salt. First",
-    "1, 2, 3, 5, 8, 13,",
-)
-GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True, logprobs=5)
-SAMPLED = SamplingParams(
-    temperature=0.9,
-    top_p=0.95,
-    top_k=50,
-    seed=1234,
-    max_tokens=8,
-    ignore_eos=True,
-    logprobs=5,
-    frequency_penalty=0.3,
-    repetition_penalty=1.1,
-)
-
-
-class Bits(NamedTuple):
-    """What must not change, bit for bit."""
-
-    token_ids: tuple[int, ...]
-    logprobs: tuple[tuple[tuple[int, float, int | None], ...], ...]
-
-
-def bits_of(choice: CompletionOutput) -> Bits:
-    """Refuses what would make a comparison empty: no tokens, no log-probabilities, an error."""
-    assert choice.error is None
-    assert choice.token_ids
-    assert choice.logprobs
-    return Bits(tuple(choice.token_ids), _entries(choice.logprobs))
-
-
-def prompt_bits_of(output: RequestOutput) -> tuple[object, ...]:
-    """One entry per prompt token but the first."""
-    assert output.prompt_logprobs is not None
-    assert len(output.prompt_logprobs) == len(output.prompt_token_ids) > 1
-    assert output.prompt_logprobs[0] is None
-    return _entries([entry for entry in output.prompt_logprobs if entry is not None])
-
-
-def _entries(logprobs: Sequence[Logprobs]) -> tuple[tuple[tuple[int, float, int | None], ...], ...]:
-    return tuple(tuple((token, lp.logprob, lp.rank) for token, lp in entry.items()) for entry in logprobs)
-
-
-class Session:
-    """One engine and short ways to run requests on it."""
-
-    def __init__(self, built: Built) -> None:
-        self.built = built
-        self._count = 0
-
-    def add(self, text: str, params: SamplingParams) -> str:
-        self._count += 1
-        name = f"request-{self._count}"
-        token_ids = self.built.model.tokenizer.encode(text)
-        self.built.engine.add_request(name, token_ids, params)
-        return name
-
-    def finish(self, after_step: Callable[[int], None] = lambda step: None) -> dict[str, RequestOutput]:
-        outputs: dict[str, RequestOutput] = {}
-        step = 0
-        while self.built.engine.has_unfinished_requests:
-            outputs.update((output.request_id, output) for output in self.built.engine.step())
-            step += 1
-            after_step(step)
-        assert self.built.kv.num_free_blocks == self.built.kv.num_blocks
-        return outputs
-
-    def run(self, text: str, params: SamplingParams) -> RequestOutput:
-        name = self.add(text, params)
-        return self.finish()[name]
-
-    def bits(self, text: str, params: SamplingParams) -> Bits:
-        return bits_of(self.run(text, params).outputs[0])
-
-
-SessionFactory = Callable[..., Session]
-
-
-@pytest.fixture(scope="module", params=["tiny", pytest.param("default", marks=pytest.mark.model)])
-def model_path(request: pytest.FixtureRequest, tiny_llama: Callable[..., Path]) -> Path:
-    """A random model that is everywhere, in the real one's quantisation, and the real one."""
-    if request.param == "tiny":
-        return tiny_llama(quantization="Q4_1", embedding_quantization="Q8_0")
-    return request.getfixturevalue("default_model_path")
-
-
-@pytest.fixture
-def tight_num_blocks(model_path: Path, tiny_llama: Callable[..., Path]) -> int:
-    """Blocks of 16 that hold the longest of `TEXTS` and its output, and not all of them at once."""
-    is_tiny = model_path.parent == tiny_llama().parent
-    return 18 if is_tiny else 9
-
-
-@pytest.fixture
-def session(model_path: Path) -> Iterator[SessionFactory]:
-    opened: list[Session] = []
-
-    def make(**options: object) -> Session:
-        defaults = {"model": str(model_path), "kernels": "native", "num_threads": 2}
-        sizes = {"max_model_len": 512, "kv_cache_memory": "64MiB"}
-        opened.append(Session(build(EngineConfig.from_options({**defaults, **sizes, **options}))))
-        return opened[-1]
-
-    yield make
-    for each in opened:
-        each.built.engine.close()
 
 
 @pytest.fixture(scope="module")
@@ -351,34 +233,3 @@ def test_either_kv_dtype(session, alone, kv_dtype, name, params):
         second.add(TEXTS[2], SAMPLED)
         request = second.add(TEXTS[0], params)
         assert bits_of(second.finish()[request].outputs[0]) == bits
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.2])
-def test_a_text_with_a_shape_is_the_same_in_any_company_and_after_any_preemption(session, temperature):
-    """Where it is in its grammar is found again from its tokens."""
-    shape = StructuredOutputsParams(
-        json={"type": "array", "items": {"enum": ["a cat", "the", 7]}, "minItems": 4}
-    )
-    params = SamplingParams(
-        temperature=temperature,
-        seed=3,
-        max_tokens=24,
-        logprobs=3,
-        repetition_penalty=1.1,
-        structured_outputs=shape,
-    )
-    expected = session().bits(TEXTS[1], params)
-    s = session(max_num_batched_tokens=16, max_num_seqs=4, block_size=8, num_threads=1)
-
-    def preempt(step):
-        if step % 3 == 0:
-            s.built.engine.core.scheduler.preempt_all()
-
-    for _ in range(2):  # the second time from the cache
-        s.add(TEXTS[0], GREEDY)
-        request = s.add(TEXTS[1], params)
-        s.add(TEXTS[3], SAMPLED.clone(structured_outputs=StructuredOutputsParams(regex="[0-9 ]+")))
-        output = s.finish(preempt)[request]
-        assert bits_of(output.outputs[0]) == expected
-        assert output.outputs[0].text.startswith("[")
-    assert s.built.engine.core.scheduler.stats.num_preemptions > 4

@@ -1,9 +1,7 @@
 """`LLM` on a tiny random model and the reference kernels: prompts in every form, order, errors, Ctrl-C."""
 
 import io
-import json
 import os
-import re
 import signal
 import threading
 
@@ -21,23 +19,8 @@ from octavo.errors import (
 from octavo.llm import LLM
 from octavo.models.literal_text import MARK
 from octavo.sampling_params import RequestOutputKind, SamplingParams
-from octavo.structured_outputs import StructuredOutputsParams
 
 SHORT = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
-
-
-@pytest.fixture(scope="module")
-def make_llm(tiny_llama):
-    opened = []
-
-    def make(**options):
-        defaults = {"kernels": "reference", "num_blocks": 64, "max_model_len": 256}
-        opened.append(LLM(model=tiny_llama(), **{**defaults, **options}))
-        return opened[-1]
-
-    yield make
-    for llm in opened:
-        llm.close()
 
 
 @pytest.fixture(scope="module")
@@ -355,33 +338,3 @@ def test_after_closing_nothing_is_answered(tiny_llama):
     llm.close()
     with pytest.raises(EngineDeadError, match="closed"):
         llm.generate("a", SHORT, use_tqdm=False)
-
-
-def test_texts_have_the_shape_that_was_asked_for(make_llm):
-    llm = make_llm()
-    shapes = [{"regex": r"[0-9]{3}"}, {"choice": ["cat", "the cat"]}, {"json": {"const": [1, "a"]}}]
-    params = [
-        SamplingParams(seed=1, max_tokens=60, n=2, structured_outputs=StructuredOutputsParams(**shape))
-        for shape in shapes
-    ]
-    numbers, animals, constants = llm.generate(["a", "a", "a"], params, use_tqdm=False)
-    assert all(re.fullmatch("[0-9]{3}", choice.text) for choice in numbers.outputs)
-    assert all(choice.text in ("cat", "the cat") for choice in animals.outputs)
-    assert all(json.loads(choice.text) == [1, "a"] for choice in constants.outputs)
-    assert {choice.finish_reason for choice in (*numbers.outputs, *animals.outputs)} == {"stop"}
-
-
-def test_a_constraint_that_is_none_ends_the_call_and_nothing_else(make_llm):
-    llm = make_llm()
-    params = SHORT.clone(structured_outputs=StructuredOutputsParams(regex="(a"))
-    with pytest.raises(InvalidRequestError, match="regex cannot be used") as refusal:
-        llm.generate(["a", "b"], [SHORT, params], use_tqdm=False)
-    assert refusal.value.param == "structured_outputs"
-    assert llm.generate("a", SHORT, use_tqdm=False)[0].finished
-
-
-def test_where_the_end_is_all_that_fits_min_tokens_leave_nothing(make_llm):
-    params = SamplingParams(min_tokens=9, structured_outputs=StructuredOutputsParams(choice=["a"]))
-    [output] = make_llm().generate("a", params, use_tqdm=False)
-    assert output.outputs[0].finish_reason == "error"
-    assert "the constraint allows no token that min_tokens" in output.outputs[0].error

@@ -39,7 +39,8 @@ def _logits(choice: KernelChoice) -> npt.NDArray[np.float32]:
         dtype="float32",
     )
     limits = StepLimits(max_num_tokens=_NUM_TOKENS, max_logit_rows=_NUM_TOKENS)
-    interpreter, _ = make_kernels(choice, _program(), kv_spec=spec, num_blocks=_NUM_BLOCKS, limits=limits)
+    kernels = make_kernels(choice, _program(), kv_spec=spec, num_blocks=_NUM_BLOCKS, limits=limits)
+    interpreter = kernels.interpreter
     try:
         return interpreter.run(_step()).copy()
     finally:

@@ -13,13 +13,14 @@ from octavo.engine.engine_thread import EngineThread
 from octavo.engine.lifecycle import EngineState
 from octavo.engine.output_stream import OutputStream
 from octavo.engine.prompt import EncodedPrompt, Prompt, encode_prompt
-from octavo.engine.request_check import check_params
+from octavo.engine.request_check import check_pooling_params, checked_params
 from octavo.engine.request_record import FinishedRequest
 from octavo.engine.snapshot import EngineSnapshot
 from octavo.engine.tokenizer import Tokenizer
 from octavo.engine.watchdog import DEFAULT_STALL_S, Stall, StallReason, Watchdog
-from octavo.outputs import RequestOutput
-from octavo.sampling_params import SamplingParams
+from octavo.outputs import EmbeddingRequestOutput, RequestOutput
+from octavo.pooling_params import PoolingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sched.pause import PauseMode
 
 DEFAULT_DRAIN_S = 30.0
@@ -155,21 +156,9 @@ class AsyncEngine:
             EngineError: `start` was not called.
             EngineDeadError: the engine has stopped for good.
         """
-        check_params(sampling_params)
-        token_ids, text, cache_salt = await self._encode(prompt)
-        name = f"request-{uuid.uuid4().hex}" if request_id is None else request_id
-        stream = OutputStream(name, sampling_params.output_kind)
-        self._thread.open_stream(
-            stream,
-            lambda engine: engine.add_request(
-                name,
-                token_ids,
-                sampling_params,
-                prompt=text,
-                priority=priority,
-                cache_salt=cache_salt,
-                trace_headers=trace_headers,
-            ),
+        checked_params(sampling_params)
+        stream = await self._open(
+            prompt, sampling_params, request_id, priority=priority, trace_headers=trace_headers
         )
         try:
             while True:
@@ -179,6 +168,58 @@ class AsyncEngine:
                     return
         finally:
             self._thread.close_stream(stream)
+
+    async def embed(
+        self,
+        prompt: Prompt,
+        pooling_params: PoolingParams | None = None,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+        trace_headers: Mapping[str, str] | None = None,
+    ) -> EmbeddingRequestOutput:
+        """The embedding of a prompt: the mean of the last hidden states of its tokens.
+
+        Raises:
+            EngineError: it could not be computed, or was aborted; for the others see `generate`.
+        """
+        params = PoolingParams() if pooling_params is None else pooling_params
+        check_pooling_params(params)
+        stream = await self._open(prompt, params, request_id, priority=priority, trace_headers=trace_headers)
+        try:
+            return EmbeddingRequestOutput.of(await stream.next())
+        finally:
+            self._thread.close_stream(stream)
+
+    async def _open(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | PoolingParams,
+        request_id: str | None,
+        *,
+        priority: int,
+        trace_headers: Mapping[str, str] | None,
+    ) -> OutputStream:
+        """Send a request on its way; the stream must be closed in the end."""
+        token_ids, text, cache_salt = await self._encode(prompt)
+        name = f"request-{uuid.uuid4().hex}" if request_id is None else request_id
+        output_kind = (
+            params.output_kind if isinstance(params, SamplingParams) else RequestOutputKind.FINAL_ONLY
+        )
+        stream = OutputStream(name, output_kind)
+        self._thread.open_stream(
+            stream,
+            lambda engine: engine.add_request(
+                name,
+                token_ids,
+                params,
+                prompt=text,
+                priority=priority,
+                cache_salt=cache_salt,
+                trace_headers=trace_headers,
+            ),
+        )
+        return stream
 
     async def _encode(self, prompt: Prompt) -> EncodedPrompt:
         tokenizer = await self.get_tokenizer()

@@ -11,12 +11,13 @@ from octavo.engine.choice import choice_ids
 from octavo.engine.core import EngineCore
 from octavo.engine.grammar import GrammarCompiler
 from octavo.engine.output_processor import OutputProcessor, ProcessedUpdates
-from octavo.engine.request_check import check_params, check_place, check_request
+from octavo.engine.request_check import check_place, check_request, split_params
 from octavo.engine.telemetry import EngineTelemetry
 from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import InvalidRequestError, UnsupportedFeatureError
 from octavo.kv.hashing import BlockHasher, ExtraKey, ExtraKeyKind
 from octavo.outputs import RequestOutput
+from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import SamplingParams
 from octavo.sched.pause import PauseMode
 from octavo.sched.request import FinishReason, Request
@@ -101,7 +102,7 @@ class Engine:
         self,
         request_id: str,
         prompt_token_ids: Sequence[int],
-        params: SamplingParams,
+        params: SamplingParams | PoolingParams,
         *,
         prompt: str | None = None,
         priority: int = 0,
@@ -113,7 +114,7 @@ class Engine:
         Args:
             request_id: names it in outputs and for `abort`; unique among the requests under way.
             prompt_token_ids: at least one id, each in ``range(vocab_size)``.
-            params: how tokens are chosen and when it ends.
+            params: how tokens are chosen and when it ends, or how an embedding of the prompt is made.
             prompt: the text that the ids come from, returned with the output.
             priority: lower runs first under the priority policy.
             cache_salt: only requests with the same salt share cached blocks.
@@ -126,21 +127,22 @@ class Engine:
             EngineDeadError: the engine has stopped.
         """
         check_place(request_id, priority)
-        check_params(params)
+        sampling, pooling = split_params(params)
         self._check_id_is_free(request_id)
-        check_request(prompt_token_ids, params, cache_salt=cache_salt, vocab_size=self.tokenizer.vocab_size)
-        seed = self._seeds() if params.seed is None else params.seed
-        first_id, *sibling_ids = choice_ids(request_id, params.n)
+        check_request(prompt_token_ids, sampling, cache_salt=cache_salt, vocab_size=self.tokenizer.vocab_size)
+        seed = self._seeds() if sampling.seed is None else sampling.seed
+        first_id, *sibling_ids = choice_ids(request_id, sampling.n)
         first = Request(
             first_id,
             prompt_token_ids,
-            params,
+            sampling,
             seed=seed,
             eos_token_ids=self.tokenizer.eos_token_ids,
             arrival_time=self._clock(),
             priority=priority,
             block_hasher=self._block_hasher,
-            prerequisite=self._compile(params.structured_outputs),
+            pooling=pooling,
+            prerequisite=self._compile(sampling.structured_outputs),
             extra_keys=() if cache_salt is None else (ExtraKey(ExtraKeyKind.CACHE_SALT, cache_salt),),
         )
         siblings = [first.sibling(name, choice_index=i) for i, name in enumerate(sibling_ids, start=1)]
@@ -149,7 +151,7 @@ class Engine:
             [first_id, *sibling_ids],
             prompt=prompt,
             prompt_token_ids=first.prompt_token_ids,
-            params=params,
+            params=sampling,
             seed=seed,
         )
         # Nothing can fail after the scheduler has taken them.

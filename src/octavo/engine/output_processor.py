@@ -47,6 +47,7 @@ class RequestProgress:
     """By the id of the scheduler's request, in order."""
     prompt_logprobs: list[Logprobs | None] | None
     num_cached_tokens: int = 0
+    embedding: Sequence[float] | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -70,6 +71,7 @@ class RequestProgress:
             self.prompt_logprobs,
             self.num_cached_tokens,
             self.is_finished,
+            self.embedding,
         )
         if is_delta:
             self.prompt_logprobs = None
@@ -181,6 +183,7 @@ class OutputProcessor:
 
     def _apply_prompt_part(self, progress: RequestProgress, update: RequestUpdate) -> None:
         progress.num_cached_tokens = max(progress.num_cached_tokens, update.num_cached_tokens)
+        progress.embedding = update.embedding
         if update.prompt_logprobs:
             progress.prompt_logprobs = [None]
             progress.prompt_logprobs += (

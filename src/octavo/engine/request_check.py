@@ -4,7 +4,11 @@ from collections.abc import Collection, Sequence
 
 from octavo.diagnostics import shown
 from octavo.errors import InvalidRequestError
-from octavo.sampling_params import SamplingParams
+from octavo.pooling_params import PoolingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+
+_NO_SAMPLING = SamplingParams(temperature=0.0, max_tokens=1, seed=0, output_kind=RequestOutputKind.FINAL_ONLY)
+"""Of a request that ends with an embedding."""
 
 
 def check_place(request_id: object, priority: object) -> None:
@@ -19,8 +23,8 @@ def check_place(request_id: object, priority: object) -> None:
         raise InvalidRequestError(f"priority must be an integer, got {shown(priority)}", param="priority")
 
 
-def check_params(params: object) -> None:
-    """Say so if somebody gives a number or a dict where `SamplingParams` belong.
+def checked_params(params: object) -> SamplingParams:
+    """The same, or an error if somebody gives a number or a dict where `SamplingParams` belong.
 
     Raises:
         InvalidRequestError: they are something else.
@@ -30,6 +34,32 @@ def check_params(params: object) -> None:
             f"sampling_params must be SamplingParams, as in SamplingParams(temperature=0), "
             f"got a {type(params).__name__}",
             param="sampling_params",
+        )
+    return params
+
+
+def split_params(params: object) -> tuple[SamplingParams, PoolingParams | None]:
+    """What there is to sample, and to pool: a request does either.
+
+    Raises:
+        InvalidRequestError: they are no parameters.
+    """
+    if isinstance(params, PoolingParams):
+        return _NO_SAMPLING, params
+    return checked_params(params), None
+
+
+def check_pooling_params(params: object) -> None:
+    """Say so if somebody gives something else where `PoolingParams` belong.
+
+    Raises:
+        InvalidRequestError: they are something else.
+    """
+    if not isinstance(params, PoolingParams):
+        raise InvalidRequestError(
+            f"pooling_params must be PoolingParams, as in PoolingParams(normalize=True), "
+            f"got a {type(params).__name__}",
+            param="pooling_params",
         )
 
 

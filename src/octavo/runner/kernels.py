@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from octavo.kernels.hidden_states import expose_hidden_states
 from octavo.kernels.interpreter import Interpreter
-from octavo.kernels.program import Program
+from octavo.kernels.program import Buffer, Program
 from octavo.kernels.sampling import Sampler
 from octavo.kv.spec import KVCacheSpec
 
@@ -31,6 +32,8 @@ class Kernels(NamedTuple):
 
     interpreter: Interpreter
     sampler: Sampler
+    hidden_states: Buffer | None
+    """Of every row of a step; ``None`` if the model has no final norm."""
 
 
 def make_kernels(
@@ -56,12 +59,13 @@ def make_kernels(
         KernelUnavailableError: they cannot run here.
         EngineError: there is not enough memory.
     """
+    exposed, hidden_states = expose_hidden_states(program)
     if choice.kernels == "reference":
-        return _reference(program, kv_spec, num_blocks)
+        return _reference(exposed, kv_spec, num_blocks)._replace(hidden_states=hidden_states)
     from octavo.kernels.native import NativeInterpreter
 
     interpreter = NativeInterpreter(
-        program,
+        exposed,
         kv_spec,
         num_blocks,
         max_num_tokens=limits.max_num_tokens,
@@ -70,7 +74,7 @@ def make_kernels(
         isa=choice.isa,
         progress=_progress(on_packed),
     )
-    return Kernels(interpreter, interpreter.sampler)
+    return Kernels(interpreter, interpreter.sampler, hidden_states)
 
 
 def _progress(on_packed: Callable[[], None] | None) -> Callable[[int, int], None] | None:
@@ -87,4 +91,4 @@ def _reference(program: Program, kv_spec: KVCacheSpec, num_blocks: int) -> Kerne
     from octavo.kernels.reference import ReferenceInterpreter
     from octavo.kernels.reference_sampling import ReferenceSampler
 
-    return Kernels(ReferenceInterpreter(program, kv_spec, num_blocks), ReferenceSampler())
+    return Kernels(ReferenceInterpreter(program, kv_spec, num_blocks), ReferenceSampler(), None)

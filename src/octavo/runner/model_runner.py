@@ -7,8 +7,10 @@ import numpy as np
 from octavo.engine.runner import FinishedStep
 from octavo.errors import InvariantError, StepError
 from octavo.kernels.interpreter import FloatArray, IntArray, Interpreter
+from octavo.kernels.program import Buffer
 from octavo.kernels.sampling import Sampler, SamplingInput, SamplingOutput
 from octavo.runner.input_batch import InputBatch
+from octavo.runner.pooling import Pooling
 from octavo.runner.prompt_logprobs import NonFiniteLogitsError, PromptLogprobs, token_logprobs
 from octavo.runner.request_rows import RequestRows
 from octavo.runner.sampling_rows import SamplingRows
@@ -30,6 +32,7 @@ class ModelRunner:
         max_num_batched_tokens: most tokens in a step.
         max_model_len: longest sequence [tokens].
         sampling_rows: the sampling parameters of ``max_num_seqs`` requests.
+        hidden_states: the buffer that embeddings are made of; ``None`` if the model has none.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class ModelRunner:
         max_num_batched_tokens: int,
         max_model_len: int,
         sampling_rows: SamplingRows,
+        hidden_states: Buffer | None = None,
     ) -> None:
         block_size = interpreter.kv_store.spec.block_size
         self._interpreter = interpreter
@@ -49,6 +53,7 @@ class ModelRunner:
         self._rows = RequestRows(max_num_seqs, -(-max_model_len // block_size), sampling_rows)
         self._input_batch = InputBatch(self._rows, max_num_batched_tokens, block_size=block_size)
         self._prompt_logprobs = PromptLogprobs(interpreter, sampler)
+        self._pooling = Pooling(interpreter, hidden_states)
 
     @property
     def num_blocks(self) -> int:
@@ -92,6 +97,7 @@ class ModelRunner:
             for i in np.flatnonzero(sampling.logprobs.failed).tolist():
                 error = self._why_failed(sampled[i], logits[i], sampling_input, i)
                 results[sampled[i].request_id] = RequestResult(error=error)
+        self._add_embeddings(output.scheduled, step.query_start_loc, results)
         # Last, because the head's other rows take the place of the logits that were sampled from.
         self._add_prompt_logprobs(output.scheduled, step.query_start_loc, results)
         return results
@@ -128,6 +134,20 @@ class ModelRunner:
                 return problem
         position = request.num_computed_tokens + request.num_scheduled_tokens - 1
         return f"non-finite logits at position {position}"
+
+    def _add_embeddings(
+        self,
+        scheduled: Sequence[ScheduledRequest],
+        query_start_loc: IntArray,  # [num_requests + 1]
+        results: dict[str, RequestResult],
+    ) -> None:
+        shares = zip(scheduled, query_start_loc[:-1].tolist(), strict=True)
+        pooled = [
+            (request, row, first_row)
+            for request, first_row in shares
+            if (row := self._rows[request.request_id]).pooling is not None
+        ]
+        self._pooling.add_results(pooled, results)
 
     def _add_prompt_logprobs(
         self,

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from octavo.errors import InvariantError
 from octavo.kernels.interpreter import IntArray
+from octavo.pooling_params import PoolingParams
 from octavo.runner.sampling_rows import SamplingRows
 from octavo.sampling_params import SamplingParams
 from octavo.sched.output import NewRequest, ScheduledRequest, SchedulerOutput, TokenLogprobs
@@ -23,6 +25,11 @@ class RequestRow:
     reports_prompt_logprobs: bool
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     """Of the prompt positions computed so far."""
+    pooling: PoolingParams | None = None
+    """Set if an embedding is wanted instead of tokens."""
+    pooled_sum: npt.NDArray[np.float64] | None = None
+    """Sum of the hidden states so far [width]."""
+    num_pooled_tokens: int = 0
 
 
 class RequestRows:
@@ -68,6 +75,7 @@ class RequestRows:
             reports_prompt_logprobs=params.prompt_logprobs is not None
             and request.choice_index == 0
             and not request.output_token_ids,
+            pooling=request.pooling,
         )
         self._rows[request_id] = row
         self.sampling.set(row.index, request)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from octavo.kv.block import BlockCopy
+from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import SamplingParams
 
 # NamedTuples, not frozen dataclasses: they are made once per request and step, and cost a quarter.
@@ -25,6 +26,8 @@ class NewRequest(NamedTuple):
     """Seed of the counter-based generator; never ``None`` from here on."""
     choice_index: int
     """Which of the ``n`` continuations this is."""
+    pooling: PoolingParams | None = None
+    """Set if an embedding of the prompt is wanted, and no token."""
 
 
 class ScheduledRequest(NamedTuple):
@@ -94,6 +97,8 @@ class RequestResult(NamedTuple):
     """Of the prompt's second to last token, all at once, in the step that reaches the prompt's end.
 
     So a request that was preempted on the way there and starts over reports nothing twice."""
+    embedding: Sequence[float] | None = None
+    """Of the whole prompt, in the step that reaches its end, if that is what is wanted."""
     error: str | None = None
     """Why this request alone failed (for example NaN in its logits)."""
 

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Any
 
 from octavo.kv.hashing import BlockHash, BlockHasher, ExtraKey, check_extra_keys, request_root
+from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import SamplingParams
 
 
@@ -62,6 +63,8 @@ class Request:
     """Orders requests of equal priority [s]; any clock, as long as all requests use the same."""
     priority: int = 0
     """Lower runs first under the priority policy."""
+    pooling: PoolingParams | None = None
+    """Set if it ends with an embedding of its prompt, and generates nothing."""
     choice_index: int = 0
     """Which of the ``n`` continuations of its prompt this is."""
     first_sibling: "Request | None" = field(default=None, repr=False)
@@ -88,7 +91,7 @@ class Request:
     hash_root: BlockHash = field(init=False, repr=False, default=b"")
     """Where the chain of block hashes starts; empty if nothing is hashed."""
     skip_prefix_lookup: bool = field(init=False)
-    """Whether every prompt position must be computed, because its log-probability is asked for."""
+    """Whether every prompt position must be computed: its log-probability or hidden state is asked for."""
     end_token_ids: frozenset[int] = field(init=False, repr=False)
     """Tokens that end the request once ``min_tokens`` are there."""
     max_num_tokens: int = field(init=False)
@@ -108,7 +111,7 @@ class Request:
         self.max_num_tokens = (
             sys.maxsize if params.max_tokens is None else self.num_prompt_tokens + params.max_tokens
         )
-        self.skip_prefix_lookup = params.prompt_logprobs is not None
+        self.skip_prefix_lookup = params.prompt_logprobs is not None or self.pooling is not None
         eos_token_ids = frozenset() if params.ignore_eos else self.eos_token_ids
         self.end_token_ids = eos_token_ids | frozenset(params.stop_token_ids)
         check_extra_keys(self.extra_keys)

@@ -60,8 +60,8 @@ class StepPlan:
         """
         start = request.num_computed_tokens
         end = start + num_new_tokens
-        samples = end == request.num_tokens
-        if not samples:
+        samples = end == request.num_tokens and request.pooling is None
+        if end < request.num_tokens:
             self.reserved_blocks += self.num_later_blocks(request, end)
         request.num_computed_tokens = end
         self.token_budget -= num_new_tokens
@@ -106,4 +106,5 @@ def _new_request(request: Request) -> NewRequest:
         request.sampling_params,
         request.seed,
         request.choice_index,
+        request.pooling,
     )

@@ -24,6 +24,8 @@ class RequestUpdate(NamedTuple):
     """Why the request failed, with ``FinishReason.ERROR``."""
     num_cached_tokens: int = 0
     """Tokens that the first admission found in the cache."""
+    embedding: Sequence[float] | None = None
+    """Of the prompt; comes with the end of the request."""
 
 
 def apply_result(
@@ -39,11 +41,14 @@ def apply_result(
     """
     token_id = result.token_id
     error = result.error
-    if samples and token_id is None and error is None:
-        error = "the runner returned no token"
+    if error is None:
+        error = _lack(request, result, samples=samples)
     if error is not None:
         request.finish(FinishReason.ERROR)
         return RequestUpdate(request.request_id, finish_reason=FinishReason.ERROR, error=error)
+    if result.embedding is not None:
+        request.finish(FinishReason.STOP)
+        return RequestUpdate(request.request_id, finish_reason=FinishReason.STOP, embedding=result.embedding)
     if token_id is None:
         return _prompt_update(request, result)
     request.append_token(token_id)
@@ -57,9 +62,16 @@ def apply_result(
         result.prompt_logprobs,
         request.finish_reason,
         request.stop_reason,
-        None,
-        request.num_cached_tokens,
+        num_cached_tokens=request.num_cached_tokens,
     )
+
+
+def _lack(request: Request, result: RequestResult, *, samples: bool) -> str | None:
+    """What the runner owes, if it does."""
+    if samples and result.token_id is None:
+        return "the runner returned no token"
+    is_pooled = request.pooling is not None and request.num_computed_tokens == request.num_tokens
+    return "the runner returned no embedding" if is_pooled and result.embedding is None else None
 
 
 def _prompt_update(request: Request, result: RequestResult) -> RequestUpdate | None:

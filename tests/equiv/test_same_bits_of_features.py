@@ -1,0 +1,63 @@
+"""Texts with a shape, and embeddings, are the same bits whatever else happens."""
+
+import pytest
+from same_bits import GREEDY, SAMPLED, TEXTS, bits_of
+
+from octavo.pooling_params import PoolingParams
+from octavo.sampling_params import SamplingParams
+from octavo.structured_outputs import StructuredOutputsParams
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.2])
+def test_a_text_with_a_shape_is_the_same_in_any_company_and_after_any_preemption(session, temperature):
+    """Where it is in its grammar is found again from its tokens."""
+    shape = StructuredOutputsParams(
+        json={"type": "array", "items": {"enum": ["a cat", "the", 7]}, "minItems": 4}
+    )
+    params = SamplingParams(
+        temperature=temperature,
+        seed=3,
+        max_tokens=24,
+        logprobs=3,
+        repetition_penalty=1.1,
+        structured_outputs=shape,
+    )
+    expected = session().bits(TEXTS[1], params)
+    s = session(max_num_batched_tokens=16, max_num_seqs=4, block_size=8, num_threads=1)
+
+    def preempt(step):
+        if step % 3 == 0:
+            s.built.engine.core.scheduler.preempt_all()
+
+    for _ in range(2):  # the second time from the cache
+        s.add(TEXTS[0], GREEDY)
+        request = s.add(TEXTS[1], params)
+        s.add(TEXTS[3], SAMPLED.clone(structured_outputs=StructuredOutputsParams(regex="[0-9 ]+")))
+        output = s.finish(preempt)[request]
+        assert bits_of(output.outputs[0]) == expected
+        assert output.outputs[0].text.startswith("[")
+    assert s.built.engine.core.scheduler.stats.num_preemptions > 4
+
+
+@pytest.mark.parametrize("budget", [1, 7, 64])
+def test_an_embedding_is_the_same_in_any_chunks_any_company_and_after_any_preemption(session, budget):
+    def embed(s, after_step=lambda step: None):
+        s.add(TEXTS[1], GREEDY)
+        request = s.add(TEXTS[0], PoolingParams())
+        s.add(TEXTS[0], SAMPLED)
+        return s.finish(after_step)[request].embedding
+
+    s = session()
+    alone = s.run(TEXTS[0], PoolingParams()).embedding
+    assert len(set(alone)) > 50
+    assert embed(s) == alone
+    s = session(
+        max_num_batched_tokens=budget, max_num_seqs=4 if budget > 3 else 1, block_size=8, num_threads=1
+    )
+
+    def preempt(step):
+        if step == 3:
+            s.built.engine.core.scheduler.preempt_all()
+
+    assert embed(s, preempt) == alone
+    assert s.built.engine.core.scheduler.stats.num_preemptions > 0
