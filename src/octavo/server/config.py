@@ -48,6 +48,8 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+        if not self.host:
+            raise ConfigError("host must not be empty; 0.0.0.0 is every IPv4 interface")
         if not 0 <= self.port <= MAX_PORT:
             raise ConfigError(f"port must be between 0 and {MAX_PORT}, got {self.port}")
         check_bounds("max_body_bytes", self.max_body_bytes, MAX_BODY_BYTES)

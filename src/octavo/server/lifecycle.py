@@ -52,12 +52,15 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         ConfigError: the address cannot be had.
     """
+    listener = None
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, UnicodeError) as error:
+        if listener is not None:
+            listener.close()
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
             f"cannot listen on {host}, port {port}: {reason}; choose another --host or --port"
