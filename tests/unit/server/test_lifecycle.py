@@ -10,14 +10,13 @@ import httpx
 import pytest
 from async_harness import PATIENCE_S, Gate, endless
 from engine_fakes import ByteTokenizer, make_engine
-from server_harness import MODEL, LateGate, parse_events, wait_until
+from server_harness import LateGate, application, parse_events, wait_until
 
-from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.lifecycle import EngineState
 from octavo.errors import ConfigError, EngineDeadError
-from octavo.server.app import create_app
 from octavo.server.config import ServerConfig
 from octavo.server.lifecycle import bind, serve
+from octavo.server.systemd import ServiceManager
 
 
 class Life:
@@ -25,7 +24,7 @@ class Life:
 
     def __init__(self, script, **config):
         self.fake = make_engine(script)
-        self.engine = AsyncEngine(lambda: self.fake.engine)
+        self.engine = None
         self.config = ServerConfig(**config)
         self.url = ""
 
@@ -36,15 +35,16 @@ class Life:
         listener = bind("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
-        async def main():
+        async def main(app):
             async with self.engine:
-                app = create_app(self.engine, ByteTokenizer(), model=MODEL, config=self.config)
-                await asyncio.wait_for(serve(app, listener, on_ready=visitor.start), PATIENCE_S)
+                serving = serve(app, listener, on_ready=visitor.start, manager=ServiceManager({}))
+                await asyncio.wait_for(serving, PATIENCE_S)
 
-        try:
-            asyncio.run(main())
-        finally:
-            visitor.join(PATIENCE_S)
+        with application(self.fake.engine, ByteTokenizer(), config=self.config) as (app, self.engine):
+            try:
+                asyncio.run(main(app))
+            finally:
+                visitor.join(PATIENCE_S)
         return results[0]
 
     def stream(self):

@@ -8,12 +8,10 @@ import threading
 import httpx
 import pytest
 from async_harness import PATIENCE_S
-from server_harness import serve_in_thread, wait_until
+from server_harness import application, serve_in_thread, wait_until
 
 from octavo.build import build
 from octavo.config import EngineConfig
-from octavo.engine.async_engine import AsyncEngine
-from octavo.server.app import create_app
 from octavo.server.config import ServerConfig
 from octavo.server.state import ServedModel
 
@@ -35,10 +33,12 @@ def server(tiny_llama):
         {"model": str(tiny_llama()), "num_blocks": 96, "max_num_seqs": 8, "kernels": "native"}
     )
     built = build(config)
-    engine = AsyncEngine(lambda: built.engine)
     model = ServedModel(names=("tiny",), root="tiny.gguf", max_model_len=512, fingerprint="0")
-    app = create_app(engine, built.model.tokenizer, model=model, config=ServerConfig(max_body_bytes=20_000))
-    with serve_in_thread(app, engine) as url:
+    limited = ServerConfig(max_body_bytes=20_000)
+    with (
+        application(built.engine, built.model.tokenizer, config=limited, model=model) as (app, engine),
+        serve_in_thread(app, engine) as url,
+    ):
         yield url, engine, built
 
 
