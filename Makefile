@@ -94,8 +94,9 @@ bench-core: setup ## Time the cache and the scheduler without a model
 sanitize: setup ## Native tests under AddressSanitizer and UBSan
 	$(PY) tools/sanitize.py
 
-docs: setup ## Write docs/cli.md from --help
+docs: setup ## Write docs/cli.md from --help, and the table of metrics
 	$(PY) tools/cli_reference.py
+	$(PY) tools/metrics_reference.py
 
 clean: ## Remove everything that was built, .venv too
 	rm -rf $(VENV) build dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
