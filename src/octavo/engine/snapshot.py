@@ -27,6 +27,7 @@ class EngineSnapshot(NamedTuple):
 
     num_running: int
     num_waiting: int
+    is_paused: bool
     num_unfilled_slots: int
     """Token slots that running requests hold and have no token for."""
     blocks: BlockCensus

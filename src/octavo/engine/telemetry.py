@@ -219,6 +219,7 @@ class EngineTelemetry:
         return EngineSnapshot(
             scheduler.num_running,
             scheduler.num_waiting,
+            scheduler.pause_mode is not None,
             num_unfilled_slots(scheduler),
             take_census(scheduler.kv),
             self._count(),

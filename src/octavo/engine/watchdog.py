@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from octavo.engine.activity import ActivityKind
+from octavo.engine.snapshot import EngineSnapshot
 from octavo.engine.telemetry import EngineTelemetry
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ class StallReason(StrEnum):
     """Steps are tried, and nobody gets a token, or the steps fail."""
     PAUSED = "paused"
     """Somebody paused the engine."""
+    HELD_BACK = "held_back"
+    """What the requests need, a grammar for example, is still being made."""
 
 
 class Stall(NamedTuple):
@@ -49,10 +52,7 @@ def find_stall(telemetry: EngineTelemetry, *, limit_s: float, now: float) -> Sta
     activity, since_s = telemetry.activity, now - telemetry.last_progress_at
     busy_s = now - activity.since
     if activity.kind is ActivityKind.IDLE:
-        num_held = telemetry.snapshot.num_running + telemetry.snapshot.num_waiting
-        if not num_held or since_s <= limit_s:
-            return None
-        return Stall(StallReason.PAUSED, since_s, f"{num_held} requests wait because the engine is paused")
+        return _stall_at_rest(telemetry.snapshot, since_s) if since_s > limit_s else None
     if busy_s > limit_s and activity.kind is ActivityKind.STEP:
         size = f"{activity.num_tokens} tokens of {activity.num_requests} requests"
         return Stall(StallReason.STEP_HANGS, busy_s, f"step {activity.step} is computing {size}")
@@ -62,6 +62,17 @@ def find_stall(telemetry: EngineTelemetry, *, limit_s: float, now: float) -> Sta
         detail = telemetry.idle_reason or "steps fail"
         return Stall(StallReason.NOTHING_SCHEDULED, since_s, detail)
     return None
+
+
+def _stall_at_rest(snapshot: EngineSnapshot, since_s: float) -> Stall | None:
+    """Whether somebody waits while the engine rests, and what for."""
+    num_requests = snapshot.num_running + snapshot.num_waiting
+    if not num_requests:
+        return None
+    if snapshot.is_paused:
+        return Stall(StallReason.PAUSED, since_s, f"{num_requests} requests wait: the engine is paused")
+    detail = f"{num_requests} requests wait for what they need, a grammar for example, to be made"
+    return Stall(StallReason.HELD_BACK, since_s, detail)
 
 
 class Watchdog:

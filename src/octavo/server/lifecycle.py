@@ -24,6 +24,8 @@ CLOSE_TIMEOUT_S = 5.0
 """How long clients may take to read what is left once the engine has stopped."""
 KEEP_ALIVE_S = 75.0
 """Longer than a proxy keeps idle connections, so that none is closed while it sends a request."""
+_HARMLESS_STALLS = frozenset({StallReason.PAUSED, StallReason.HELD_BACK})
+"""Those that a restart would not end."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -128,7 +130,7 @@ async def _show_life(engine: AsyncEngine, manager: ServiceManager) -> None:
     """Tell the manager that all is well, as often as it wants to hear it and as long as it is true."""
     interval_s = manager.watchdog_interval_s
     while interval_s is not None:
-        if engine.stall is None or engine.stall.reason is StallReason.PAUSED:
+        if engine.stall is None or engine.stall.reason in _HARMLESS_STALLS:
             manager.notify(ALIVE)
         await asyncio.sleep(interval_s)
 

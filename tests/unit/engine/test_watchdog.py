@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from concurrent.futures import Future
 
 from async_harness import Gate, last_output, run, until
 from engine_fakes import make_engine
@@ -11,6 +12,7 @@ from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.watchdog import StallReason, Watchdog, find_stall
 from octavo.sampling_params import SamplingParams
 from octavo.sched.pause import PauseMode
+from octavo.sched.request import Request
 
 PROMPT = list(range(10, 30))
 
@@ -79,8 +81,20 @@ def test_a_pause_that_holds_work_back():
     stall = watched.look_after(11.0)
     assert (stall.reason, stall.detail) == (
         StallReason.PAUSED,
-        "1 requests wait because the engine is paused",
+        "1 requests wait: the engine is paused",
     )
+
+
+def test_a_request_that_waits_for_its_grammar():
+    watched = Watched()
+    grammar = Future()
+    request = Request("a", PROMPT, SamplingParams(), seed=1, prerequisite=grammar)
+    watched.engine.core.add(request)
+    watched.engine.telemetry.publish()
+    watched.engine.telemetry.rest()
+    assert not watched.engine.has_work
+    stall = watched.look_after(11.0)
+    assert (stall.reason, stall.detail.partition(" wait for")[0]) == (StallReason.HELD_BACK, "1 requests")
 
 
 def test_steps_that_schedule_nothing_say_why():
