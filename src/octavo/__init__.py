@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from octavo.config import SchedulerConfig as SchedulerConfig
     from octavo.engine.async_engine import AsyncEngine as AsyncEngine
     from octavo.llm import LLM as LLM
+    from octavo.lora_request import LoRARequest as LoRARequest
     from octavo.outputs import CompletionOutput as CompletionOutput
     from octavo.outputs import EmbeddingOutput as EmbeddingOutput
     from octavo.outputs import EmbeddingRequestOutput as EmbeddingRequestOutput
@@ -57,6 +58,7 @@ _MODULES = {
     "EmbeddingRequestOutput": "octavo.outputs",
     "EngineConfig": "octavo.config",
     "LLM": "octavo.llm",
+    "LoRARequest": "octavo.lora_request",
     "Logprob": "octavo.outputs",
     "ModelConfig": "octavo.config",
     "PoolingParams": "octavo.pooling_params",

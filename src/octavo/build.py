@@ -3,23 +3,27 @@
 import logging
 import stat
 import struct
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from octavo.config import CacheConfig, EngineConfig, ModelConfig, ResolvedConfig
+from octavo.engine.adapters import AdapterRegistry
 from octavo.engine.core import EngineCore
 from octavo.engine.engine import Engine
-from octavo.errors import ConfigError
+from octavo.errors import CapacityError, ConfigError, RequestError
 from octavo.kernels.program import RopeSpec
 from octavo.kernels.select import available_threads, native_support
 from octavo.kv.hashing import BlockHasher, FieldValue, model_root
 from octavo.kv.manager import KVCacheManager
 from octavo.kv.spec import KVCacheSpec
+from octavo.lora_request import LoRARequest
 from octavo.models.default_model import resolve_model_path
 from octavo.models.loaded import LoadedModel, load_model
 from octavo.models.spec import ModelSpec
 from octavo.resolve import MachineFacts, ModelFacts, resolve
+from octavo.runner.adapter_loader import ModelAdapterLoader
 from octavo.runner.grammar import LLGuidanceCompiler
 from octavo.runner.kernels import KernelChoice, StepLimits, make_kernels
 from octavo.runner.memory import free_memory
@@ -78,12 +82,17 @@ def build(config: EngineConfig) -> Built:
     scheduler = Scheduler(resolved.scheduler, kv, max_model_len=resolved.max_model_len)
     hasher = BlockHasher(resolved.block_size, hash_root(resolved, model))
     grammars = LLGuidanceCompiler(model.tokenizer)
+    runner = _make_runner(resolved, model, kv_spec, grammars)
     engine = Engine(
-        EngineCore(scheduler, _make_runner(resolved, model, kv_spec, grammars)),
+        EngineCore(scheduler, runner),
         model.tokenizer,
         block_hasher=hasher if resolved.enable_prefix_caching else None,
         grammars=grammars,
+        adapters=AdapterRegistry(
+            ModelAdapterLoader(model, runner.set_adapter), max_loras=config.model.max_loras
+        ),
     )
+    _load_adapters(engine, config.model.lora)
     return Built(engine, resolved, model, kv, kv_spec, _default_sampling_params(config.model, model))
 
 
@@ -100,6 +109,17 @@ def _load(config: ModelConfig) -> LoadedModel:
         quantization=config.quantization,
         progress=True,
     )
+
+
+def _load_adapters(engine: Engine, entries: Sequence[str]) -> None:
+    """Load what was asked for at start, ``name=path`` each."""
+    for entry in entries:
+        name, _, path = entry.partition("=")
+        try:
+            engine.add_lora(LoRARequest(name, lora_path=path))
+        except (RequestError, CapacityError) as error:
+            engine.close()
+            raise ConfigError(f"lora {name}: {error}") from None
 
 
 def _template_file(name: str | None) -> Path | None:

@@ -29,6 +29,7 @@ MAX_BATCHED_TOKENS = 1_048_576
 MAX_SEQS = 65_536
 MAX_WAITING_REQUESTS = 16_777_216
 MAX_THREADS = 1024
+MAX_LORAS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,9 +50,18 @@ class ModelConfig:
     """What the weights of safetensors files become; packed once, into the cache folder."""
     generation_config: GenerationConfigName = "auto"
     """Take defaults of sampling parameters from the model's files, or vllm: the neutral ones always."""
+    lora: tuple[str, ...] = ()
+    """A LoRA adapter to load, as name=path of a PEFT folder or GGUF file. Repeatable."""
+    max_loras: int = 8
+    """Most LoRA adapters loaded at once."""
 
     def __post_init__(self) -> None:
         check_types(self)
+        check_bounds("max_loras", self.max_loras, MAX_LORAS)
+        for entry in self.lora:
+            name, _, path = entry.partition("=")
+            if not name or not path:
+                raise ConfigError(f"lora must be name=path, got {shown(entry)}")
         if self.max_model_len is not None and self.max_model_len < 2:
             raise ConfigError(
                 f"max_model_len must be at least 2, one token of prompt and one of output, "

@@ -27,6 +27,7 @@ from octavo.engine.request_check import check_pooling_params, checked_params
 from octavo.engine.tokenizer import ChatMessage, Tokenizer
 from octavo.errors import CapacityError, InvalidRequestError, QueueFullError
 from octavo.interrupt import InterruptFlag
+from octavo.lora_request import LoRARequest
 from octavo.outputs import EmbeddingRequestOutput, RequestOutput
 from octavo.pooling_params import PoolingParams
 from octavo.progress import GenerationProgress
@@ -41,6 +42,11 @@ class _PendingRequest(NamedTuple):
     prompt: EncodedPrompt
     params: SamplingParams | PoolingParams
     priority: int
+    adapter: str | None
+
+
+LoRARequests = LoRARequest | Sequence[LoRARequest | None] | None
+"""For all prompts, or one each."""
 
 
 class LLM:
@@ -89,6 +95,7 @@ class LLM:
         *,
         use_tqdm: bool = True,
         priority: Sequence[int] | None = None,
+        lora_request: LoRARequests = None,
     ) -> list[RequestOutput]:
         """Continue prompts; all of them are computed together, as far as the configuration allows.
 
@@ -97,6 +104,7 @@ class LLM:
             sampling_params: for all prompts, or one each; `get_default_sampling_params()` if omitted.
             use_tqdm: show a progress bar on standard error.
             priority: one per prompt, lower first, under the priority policy.
+            lora_request: adapter for all prompts, or one each; loaded first, if it is not there.
 
         Returns:
             One output per prompt, in the order of the prompts.
@@ -108,9 +116,10 @@ class LLM:
         """
         tokenizer = self._engine.tokenizer
         encoded = [encode_prompt(prompt, tokenizer) for prompt in list_prompts(prompts)]
-        return self._run_all(encoded, self._params(sampling_params, len(encoded)), use_tqdm, priority)
+        params = self._params(sampling_params, len(encoded))
+        return self._run_all(encoded, params, use_tqdm, priority=priority, lora_request=lora_request)
 
-    def chat(
+    def chat(  # noqa: PLR0913  # vLLM's parameters
         self,
         messages: Conversation | Sequence[Conversation],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
@@ -121,6 +130,7 @@ class LLM:
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
+        lora_request: LoRARequests = None,
     ) -> list[RequestOutput]:
         """Answer conversations, written out by the model's chat template.
 
@@ -135,6 +145,7 @@ class LLM:
                 ``add_generation_prompt=False``.
             tools: descriptions of functions, for templates that take them.
             chat_template_kwargs: further variables of the template.
+            lora_request: as in `generate`.
 
         Raises:
             RequestError: the template refuses a conversation, or a parameter is at fault.
@@ -153,7 +164,8 @@ class LLM:
             )
             for conversation in list_conversations(messages)
         ]
-        return self._run_all(prompts, self._params(sampling_params, len(prompts)), use_tqdm)
+        params = self._params(sampling_params, len(prompts))
+        return self._run_all(prompts, params, use_tqdm, lora_request=lora_request)
 
     def embed(
         self,
@@ -199,6 +211,26 @@ class LLM:
         with self._alone():
             return self._engine.reset_prefix_cache()
 
+    def add_lora(self, lora_request: LoRARequest) -> bool:
+        """Load an adapter; returns whether it was not there before.
+
+        Raises:
+            AdapterError: its files do not fit the model, or its name is taken.
+            CapacityError: no more adapters may be loaded, or another thread is using this LLM.
+        """
+        with self._alone():
+            return self._engine.add_lora(lora_request)
+
+    def remove_lora(self, lora_name: str) -> None:
+        """Unload an adapter.
+
+        Raises:
+            AdapterError: there is none of this name.
+            CapacityError: another thread is using this LLM.
+        """
+        with self._alone():
+            self._engine.adapters.remove(lora_name)
+
     def close(self) -> None:
         """Give back memory and threads; calling it again does nothing.
 
@@ -233,14 +265,21 @@ class LLM:
         prompts: Sequence[EncodedPrompt],
         params: Sequence[SamplingParams | PoolingParams],
         use_tqdm: bool,
+        *,
         priority: Sequence[int] | None = None,
+        lora_request: LoRARequests = None,
     ) -> list[RequestOutput]:
         priorities = _one_each("priority", 0 if priority is None else priority, len(prompts))
+        loras = _one_each("lora_request", lora_request, len(prompts))
+        adapters = [None if lora is None else lora.lora_name for lora in loras]
         requests = [
-            _PendingRequest(str(next(self._request_numbers)), prompt, each, priority_of)
-            for prompt, each, priority_of in zip(prompts, params, priorities, strict=True)
+            _PendingRequest(str(next(self._request_numbers)), *parts)
+            for parts in zip(prompts, params, priorities, adapters, strict=True)
         ]
         with self._alone() as interrupt, GenerationProgress(len(requests), enabled=use_tqdm) as progress:
+            for lora in loras:
+                if lora is not None:
+                    self._engine.add_lora(lora)
             finished = self._run(requests, progress, interrupt)
         return [finished[request.request_id] for request in requests]
 
@@ -276,6 +315,7 @@ class LLM:
                     prompt=text,
                     priority=request.priority,
                     cache_salt=cache_salt,
+                    adapter=request.adapter,
                 )
             except QueueFullError:
                 if not self._engine.has_unfinished_requests:

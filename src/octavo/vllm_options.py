@@ -37,6 +37,11 @@ FOREIGN_OPTIONS: Mapping[str, ForeignOption] = {
     "trust_remote_code": ForeignOption("no code is ever loaded with a model", harmless=(True, False)),
     "tokenizer_mode": ForeignOption("the tokenizer is the one in the model file", harmless=("auto",)),
     "disable_log_stats": ForeignOption("no statistics are logged", harmless=(True, False)),
+    "enable_lora": ForeignOption("adapters are loaded when they are asked for", harmless=(True, False)),
+    "max_lora_rank": ForeignOption(
+        "ranks up to 256 are taken as they come", harmless=(1, 8, 16, 32, 64, 128, 256)
+    ),
+    "max_cpu_loras": ForeignOption("the option is max_loras", harmless=(None,)),
     "enforce_eager": ForeignOption(
         "nothing is captured or compiled at run time, so there is nothing to turn off", harmless=(True, False)
     ),

@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 from gguf_writer import GGML_TYPE_IDS, Tensor
+from lora_adapters import write_lora
 
 from octavo.build import MAX_TEMPLATE_BYTES, build, build_engine, hash_root
 from octavo.config import EngineConfig
@@ -146,3 +147,18 @@ def test_the_configured_context_decides_between_the_factors_of_longrope(tiny_lla
         ropes.append(built.model.spec.layers[0].rope.frequencies[0])
         built.engine.close()
     assert ropes == [0.25, 0.25, 1.0]
+
+
+def test_adapters_are_loaded_at_start(path, tmp_path):
+    adapter = write_lora(tmp_path / "adapter")
+    built = build(config(path, lora=(f"style={adapter}",)))
+    assert list(built.engine.adapters.loaded) == ["style"]
+    built.engine.close()
+    for lora, expected in [
+        ((f"a={adapter}", f"b={tmp_path}"), "lora b: .*adapter_config.json: no such file"),
+        ((f"a={adapter}", f"c={adapter}"), "lora c: 1 adapters are loaded, and max_loras is 1"),
+    ]:
+        with pytest.raises(ConfigError, match=expected):
+            build(config(path, lora=lora, max_loras=1 if "c=" in lora[1] else 8))
+    with pytest.raises(ConfigError, match="lora must be name=path, got 'style'"):
+        config(path, lora=("style",))

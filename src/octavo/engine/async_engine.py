@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from octavo.engine.abort_cause import AbortCause
+from octavo.engine.adapters import LoadedAdapter
 from octavo.engine.engine import Engine
 from octavo.engine.engine_thread import EngineThread
 from octavo.engine.lifecycle import EngineState
@@ -18,6 +19,7 @@ from octavo.engine.request_record import FinishedRequest
 from octavo.engine.snapshot import EngineSnapshot
 from octavo.engine.tokenizer import Tokenizer
 from octavo.engine.watchdog import DEFAULT_STALL_S, Stall, StallReason, Watchdog
+from octavo.lora_request import LoRARequest
 from octavo.outputs import EmbeddingRequestOutput, RequestOutput
 from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import RequestOutputKind, SamplingParams
@@ -142,13 +144,15 @@ class AsyncEngine:
         request_id: str | None = None,
         *,
         priority: int = 0,
+        lora_request: LoRARequest | None = None,
         trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Generate; every output holds the whole text so far, the last one is ``finished``.
 
         With ``output_kind=RequestOutputKind.DELTA`` an output holds only what is new since the one before,
         with ``FINAL_ONLY`` there is one output. Leaving the loop early, or cancelling the task, aborts the
-        request within one step. Without a ``request_id`` one is made up that nobody can guess.
+        request within one step. Without a ``request_id`` one is made up that nobody can guess. The adapter of
+        a ``lora_request`` is loaded first, if it is not there.
 
         Raises:
             RequestError: the request is at fault.
@@ -157,8 +161,15 @@ class AsyncEngine:
             EngineDeadError: the engine has stopped for good.
         """
         checked_params(sampling_params)
+        if lora_request is not None:
+            await self.add_lora(lora_request)
         stream = await self._open(
-            prompt, sampling_params, request_id, priority=priority, trace_headers=trace_headers
+            prompt,
+            sampling_params,
+            request_id,
+            priority=priority,
+            adapter=None if lora_request is None else lora_request.lora_name,
+            trace_headers=trace_headers,
         )
         try:
             while True:
@@ -198,6 +209,7 @@ class AsyncEngine:
         request_id: str | None,
         *,
         priority: int,
+        adapter: str | None = None,
         trace_headers: Mapping[str, str] | None,
     ) -> OutputStream:
         """Send a request on its way; the stream must be closed in the end."""
@@ -216,6 +228,7 @@ class AsyncEngine:
                 prompt=text,
                 priority=priority,
                 cache_salt=cache_salt,
+                adapter=adapter,
                 trace_headers=trace_headers,
             ),
         )
@@ -235,6 +248,40 @@ class AsyncEngine:
             cause: why, for logs and counters.
         """
         self._thread.abort(request_id, cause)
+
+    async def add_lora(self, lora_request: LoRARequest) -> bool:
+        """Load an adapter while requests go on; returns whether it was not there before.
+
+        Raises:
+            AdapterError: its files do not fit the model, or its name is taken.
+            CapacityError: no more adapters may be loaded.
+            EngineDeadError: the engine has stopped.
+        """
+        await self.wait_until_ready()
+        adapters = self._thread.engine.adapters
+        if adapters.holds(lora_request):
+            return False
+        weights = await asyncio.to_thread(adapters.read, lora_request.lora_path)
+        return await self._thread.call(lambda engine: engine.adapters.add(lora_request, weights))
+
+    async def remove_lora(self, lora_name: str) -> None:
+        """Unload an adapter.
+
+        Raises:
+            AdapterError: there is none of this name.
+            CapacityError: requests under way use it.
+            EngineDeadError: the engine has stopped.
+        """
+        await self._thread.call(lambda engine: engine.adapters.remove(lora_name))
+
+    @property
+    def loras(self) -> Mapping[str, LoadedAdapter]:
+        """The loaded adapters by name, oldest first.
+
+        Raises:
+            EngineDeadError: no engine is built, or not yet.
+        """
+        return self._thread.engine.adapters.loaded
 
     async def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
         """Admit nobody, or compute nothing at all, until `resume`; returns when no step is under way.

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from octavo.engine.abort_cause import AbortCause
+from octavo.engine.adapters import AdapterRegistry, LoadedAdapter
 from octavo.engine.choice import choice_ids
 from octavo.engine.core import EngineCore
 from octavo.engine.grammar import GrammarCompiler
@@ -16,6 +17,7 @@ from octavo.engine.telemetry import EngineTelemetry
 from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import InvalidRequestError, UnsupportedFeatureError
 from octavo.kv.hashing import BlockHasher, ExtraKey, ExtraKeyKind
+from octavo.lora_request import LoRARequest
 from octavo.outputs import RequestOutput
 from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import SamplingParams
@@ -33,6 +35,12 @@ def draw_seed() -> int:
     return random.SystemRandom().getrandbits(SEED_BITS)
 
 
+def _extra_keys(cache_salt: str | None, adapter: LoadedAdapter | None) -> list[ExtraKey]:
+    """What K/V depends on beside the tokens, and what keeps it apart."""
+    salt = [] if cache_salt is None else [ExtraKey(ExtraKeyKind.CACHE_SALT, cache_salt)]
+    return salt if adapter is None else [*salt, *adapter.extra_keys]
+
+
 class Engine:
     """Joins `EngineCore` and `OutputProcessor`. Not thread-safe: one thread owns it.
 
@@ -41,6 +49,7 @@ class Engine:
         tokenizer: of the model.
         block_hasher: hashes full blocks for prefix caching; ``None`` turns it off.
         grammars: readies constraints on texts; ``None`` if none can be given.
+        adapters: LoRA adapters that requests can ask for; none, if omitted.
         clock: orders arrivals [s].
         seeds: draws the seed of a request that names none.
     """
@@ -52,11 +61,13 @@ class Engine:
         *,
         block_hasher: BlockHasher | None = None,
         grammars: GrammarCompiler | None = None,
+        adapters: AdapterRegistry | None = None,
         clock: Callable[[], float] = time.monotonic,
         seeds: Callable[[], int] = draw_seed,
     ) -> None:
         self.core = core
         self.tokenizer = tokenizer
+        self.adapters = adapters or AdapterRegistry()
         self._block_hasher = block_hasher
         self._grammars = grammars
         self._clock = clock
@@ -107,6 +118,7 @@ class Engine:
         prompt: str | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
+        adapter: str | None = None,
         trace_headers: Mapping[str, str] | None = None,
     ) -> None:
         """Let a request wait for its turn.
@@ -118,46 +130,67 @@ class Engine:
             prompt: the text that the ids come from, returned with the output.
             priority: lower runs first under the priority policy.
             cache_salt: only requests with the same salt share cached blocks.
+            adapter: name of a loaded LoRA adapter; ``None`` for the model as it is.
             trace_headers: handed on, unread, to whoever records requests that have ended.
 
         Raises:
             InvalidRequestError: a value is out of range, or the id is in use.
+            AdapterError: there is no such adapter.
             ContextLengthError: the prompt can never fit, with the numbers.
             QueueFullError: too many requests are waiting.
             EngineDeadError: the engine has stopped.
         """
         check_place(request_id, priority)
-        sampling, pooling = split_params(params)
+        sampling, _ = split_params(params)
         self._check_id_is_free(request_id)
         check_request(prompt_token_ids, sampling, cache_salt=cache_salt, vocab_size=self.tokenizer.vocab_size)
-        seed = self._seeds() if sampling.seed is None else sampling.seed
-        first_id, *sibling_ids = choice_ids(request_id, sampling.n)
+        loaded = None if adapter is None else self.adapters.get(adapter)
+        names = choice_ids(request_id, sampling.n)
+        requests = self._make_requests(
+            names, prompt_token_ids, params, priority=priority, cache_salt=cache_salt, adapter=loaded
+        )
+        progress = self._outputs.prepare(
+            request_id,
+            names,
+            prompt=prompt,
+            prompt_token_ids=requests[0].prompt_token_ids,
+            params=sampling,
+            seed=requests[0].seed,
+        )
+        # Nothing can fail after the scheduler has taken them.
+        self.core.add(*requests)
+        self._outputs.add(progress)
+        self.adapters.hold(request_id, loaded)
+        self.telemetry.request_added(request_id, requests, trace_headers)
+
+    def _make_requests(
+        self,
+        names: Sequence[str],
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams | PoolingParams,
+        *,
+        priority: int,
+        cache_salt: str | None,
+        adapter: LoadedAdapter | None,
+    ) -> list[Request]:
+        """One for each of the ``n`` continuations."""
+        sampling, pooling = split_params(params)
         first = Request(
-            first_id,
+            names[0],
             prompt_token_ids,
             sampling,
-            seed=seed,
+            seed=self._seeds() if sampling.seed is None else sampling.seed,
             eos_token_ids=self.tokenizer.eos_token_ids,
             arrival_time=self._clock(),
             priority=priority,
             block_hasher=self._block_hasher,
             pooling=pooling,
             prerequisite=self._compile(sampling.structured_outputs),
-            extra_keys=() if cache_salt is None else (ExtraKey(ExtraKeyKind.CACHE_SALT, cache_salt),),
+            extra_keys=_extra_keys(cache_salt, adapter),
+            adapter_slot=None if adapter is None else adapter.slot,
         )
-        siblings = [first.sibling(name, choice_index=i) for i, name in enumerate(sibling_ids, start=1)]
-        progress = self._outputs.prepare(
-            request_id,
-            [first_id, *sibling_ids],
-            prompt=prompt,
-            prompt_token_ids=first.prompt_token_ids,
-            params=sampling,
-            seed=seed,
-        )
-        # Nothing can fail after the scheduler has taken them.
-        self.core.add(first, *siblings)
-        self._outputs.add(progress)
-        self.telemetry.request_added(request_id, (first, *siblings), trace_headers)
+        siblings = (first.sibling(name, choice_index=i) for i, name in enumerate(names[1:], start=1))
+        return [first, *siblings]
 
     def _compile(self, constraint: StructuredOutputsParams | None) -> "Future[Any] | None":
         if constraint is None:
@@ -188,8 +221,10 @@ class Engine:
         processed: ProcessedUpdates = self._outputs.process(self.core.step())
         for stop in processed.stops:
             self.core.finish(stop.request_id, FinishReason.STOP, stop_reason=stop.stop_string)
+        outputs = refused + processed.outputs
+        self.adapters.release(output.request_id for output in outputs if output.finished)
         self.telemetry.publish()
-        return refused + processed.outputs
+        return outputs
 
     def _end_refused(self) -> list[RequestOutput]:
         """End the requests that cannot be admitted any more."""
@@ -216,6 +251,7 @@ class Engine:
         aborted = self._outputs.abort(request_id)
         if aborted is None:
             return None
+        self.adapters.release([request_id])
         output, choice_ids = aborted
         for choice_id in choice_ids:
             self.core.finish(choice_id, FinishReason.ABORT, cause=cause)
@@ -226,6 +262,17 @@ class Engine:
         outputs = [self.abort(request_id, cause) for request_id in self.request_ids]
         self.telemetry.publish()
         return [output for output in outputs if output is not None]
+
+    def add_lora(self, lora_request: LoRARequest) -> bool:
+        """Load an adapter for requests to ask for; returns whether it was not there before.
+
+        Raises:
+            AdapterError: its files do not fit the model, or its name is taken.
+            CapacityError: no more adapters may be loaded.
+        """
+        if self.adapters.holds(lora_request):
+            return False
+        return self.adapters.add(lora_request, self.adapters.read(lora_request.lora_path))
 
     def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
         """Admit nobody, or compute nothing at all, until `resume`."""

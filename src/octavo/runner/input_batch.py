@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from octavo.kernels.adapter import NO_ADAPTER
 from octavo.kernels.interpreter import IntArray, StepInput
 from octavo.runner.request_rows import RequestRows
 from octavo.sched.output import ScheduledRequest
@@ -49,6 +50,7 @@ class InputBatch:
             seq_lens=seq_lens,
             block_tables=self._gather_block_tables(scheduled, int(seq_lens.max())),
             logit_rows=query_start_loc[1:][samples] - np.int32(1),
+            adapter_slots=self._adapter_slots(scheduled),
         )
 
     def _fill_token_ids(self, scheduled: Sequence[ScheduledRequest], starts: list[int]) -> IntArray:
@@ -62,6 +64,12 @@ class InputBatch:
         return np.add(
             self._counting[:num_tokens], np.repeat(offsets, query_lens), out=self._positions[:num_tokens]
         )
+
+    def _adapter_slots(self, scheduled: Sequence[ScheduledRequest]) -> IntArray | None:
+        slots = [self._rows[request.request_id].adapter_slot for request in scheduled]
+        if all(slot is None for slot in slots):
+            return None  # nobody pays for adapters that nobody uses
+        return np.array([NO_ADAPTER if slot is None else slot for slot in slots], np.int32)
 
     def _gather_block_tables(self, scheduled: Sequence[ScheduledRequest], max_seq_len: int) -> IntArray:
         """The tables in the order of the step, as wide as its longest sequence needs."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from octavo.engine.runner import FinishedStep
 from octavo.errors import InvariantError, StepError
+from octavo.kernels.adapter import Adapter
 from octavo.kernels.interpreter import FloatArray, IntArray, Interpreter
 from octavo.kernels.program import Buffer
 from octavo.kernels.sampling import Sampler, SamplingInput, SamplingOutput
@@ -72,6 +73,10 @@ class ModelRunner:
             raise
         except Exception as error:
             raise StepError(f"step {output.step} failed: {error!r}") from error
+
+    def set_adapter(self, slot: int, adapter: Adapter | None) -> None:
+        """Let requests have an adapter under a number, or nothing under it any more."""
+        self._interpreter.set_adapter(slot, adapter)
 
     def close(self) -> None:
         """Give back memory and threads; calling it again does nothing."""

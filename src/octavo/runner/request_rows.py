@@ -23,6 +23,7 @@ class RequestRow:
     prompt_token_ids: Sequence[int]
     sampling_params: SamplingParams
     reports_prompt_logprobs: bool
+    adapter_slot: int | None = None
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     """Of the prompt positions computed so far."""
     pooling: PoolingParams | None = None
@@ -76,6 +77,7 @@ class RequestRows:
             and request.choice_index == 0
             and not request.output_token_ids,
             pooling=request.pooling,
+            adapter_slot=request.adapter_slot,
         )
         self._rows[request_id] = row
         self.sampling.set(row.index, request)

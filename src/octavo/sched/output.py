@@ -28,6 +28,8 @@ class NewRequest(NamedTuple):
     """Which of the ``n`` continuations this is."""
     pooling: PoolingParams | None = None
     """Set if an embedding of the prompt is wanted, and no token."""
+    adapter_slot: int | None = None
+    """Number of its LoRA adapter; ``None``: the model as it is."""
 
 
 class ScheduledRequest(NamedTuple):

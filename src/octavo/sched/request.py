@@ -76,6 +76,9 @@ class Request:
     extra_keys: Sequence[ExtraKey] = field(default=(), repr=False)
     """What the K/V depends on beside the tokens, and what keeps it apart: adapter, cache salt."""
 
+    adapter_slot: int | None = None
+    """Number of its LoRA adapter, whose keys are among ``extra_keys``; ``None``: the model as it is."""
+
     token_ids: list[int] = field(init=False, repr=False)
     """Prompt and output. Only `append_token` changes it."""
     num_prompt_tokens: int = field(init=False)
@@ -171,4 +174,5 @@ class Request:
             block_hasher=self.block_hasher,
             prerequisite=self.prerequisite,
             extra_keys=self.extra_keys,
+            adapter_slot=self.adapter_slot,
         )

@@ -107,4 +107,5 @@ def _new_request(request: Request) -> NewRequest:
         request.seed,
         request.choice_index,
         request.pooling,
+        request.adapter_slot,
     )

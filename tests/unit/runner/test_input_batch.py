@@ -13,8 +13,12 @@ from octavo.sched.output import NewRequest, ScheduledRequest, SchedulerOutput
 BLOCK_SIZE = 4
 
 
-def scheduled(name, start, token_ids, blocks=(), *, at=0, samples=True, new=True, prompt=None):
-    request = NewRequest(tuple(prompt or token_ids), (), SamplingParams(), 1, 0) if new else None
+def scheduled(name, start, token_ids, blocks=(), *, at=0, samples=True, new=True, prompt=None, adapter=None):
+    request = (
+        NewRequest(tuple(prompt or token_ids), (), SamplingParams(), 1, 0, adapter_slot=adapter)
+        if new
+        else None
+    )
     return ScheduledRequest(name, start, token_ids, at, blocks, samples, request)
 
 
@@ -44,11 +48,21 @@ def test_a_step_of_chunks_and_single_tokens(rows):
     assert step.block_tables[0].tolist() == [5, 2, 9]
     assert step.block_tables[1, :1].tolist() == [7]
     assert step.block_tables[2, :2].tolist() == [1, 4]
+    assert step.adapter_slots is None
     arrays = [array for name in step.__slots__ if (array := getattr(step, name)) is not None]
     assert len(arrays) >= 6
     for array in arrays:
         assert array.dtype == np.int32
         assert array.flags.c_contiguous
+
+
+def test_the_adapter_of_each_request_is_remembered(rows):
+    step = fill(rows, scheduled("a", 0, [1], [0]), scheduled("b", 0, [2], [1], adapter=3))
+    assert step.adapter_slots.tolist() == [-1, 3]
+    assert step.adapter_slots.dtype == np.int32
+    again = fill(rows, scheduled("b", 1, [3], new=False), scheduled("a", 1, [4], new=False))
+    assert again.adapter_slots.tolist() == [3, -1]
+    assert fill(rows, scheduled("a", 2, [5], new=False)).adapter_slots is None
 
 
 def test_a_step_that_samples_nothing(rows):
