@@ -1,12 +1,14 @@
 """Two real models as transformers computes them, goldens/*.json, by the reference and natively."""
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tool_modules import load_tool
 
 from octavo.kernels.interpreter import Interpreter, StepInput
 from octavo.kernels.native import NativeInterpreter
@@ -161,3 +163,45 @@ def test_integer_activations_and_a_half_precision_cache_stay_close(case, make):
     print(f"mean |Δ log-probability| {mean_error:.4f}, equal top-1 {top1:.4f}")
     assert mean_error <= case.max_mean_error_int8
     assert top1 >= MIN_TOP1_INT8
+
+
+@pytest.fixture(scope="module")
+def round_trip(default_model_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    """The default model dequantised into a Hugging Face folder of two files, and a cache folder beside it."""
+    root = tmp_path_factory.mktemp("round_trip")
+    load_tool("gguf_to_huggingface").convert(default_model_path, root / "folder", num_shards=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+        yield root / "folder"
+    shutil.rmtree(root)  # half a gigabyte
+
+
+@pytest.fixture(scope="module")
+def smollm2_goldens() -> list[dict]:
+    return json.loads((GOLDENS / "smollm2.json").read_text(encoding="utf-8"))
+
+
+def test_the_goldens_hold_after_a_round_trip_through_safetensors(round_trip, smollm2_goldens):
+    goldens = smollm2_goldens[:3]
+    case = Case(load_model(round_trip), goldens, 0.0)
+    interpreter = make_reference(case, kv_dtype="float32", activations="float")
+    for forced in teacher_forced(interpreter, goldens):
+        assert forced.errors.max() <= MAX_ERROR_FLOAT
+        assert forced.top_errors.max() <= MAX_ERROR_FLOAT
+
+
+# The file's own weights have 16 values per group: those int4 finds again, and int8 rounds.
+@pytest.mark.parametrize(
+    ("kind", "max_mean_error", "min_top1"), [("int8", 0.06, 0.96), ("int4", 0.045, MIN_TOP1_INT8)]
+)
+def test_quantised_safetensors_stay_close(round_trip, smollm2_goldens, kind, max_mean_error, min_top1):
+    case = Case(load_model(round_trip, quantization=kind), smollm2_goldens, 0.0)
+    interpreter = make_native(case)
+    forced = teacher_forced(interpreter, case.goldens)
+    interpreter.close()
+    mean_error = np.concatenate([one.errors for one in forced]).mean()
+    golden_top = np.concatenate([np.array(golden["top_ids"])[:, 0] for golden in case.goldens])
+    top1 = (np.concatenate([one.greedy for one in forced]) == golden_top).mean()
+    print(f"{kind}: mean |Δ log-probability| {mean_error:.4f}, equal top-1 {top1:.4f}")
+    assert mean_error <= max_mean_error
+    assert top1 >= min_top1
