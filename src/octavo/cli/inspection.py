@@ -156,7 +156,9 @@ def _group_of(weight: Weight) -> str:
     if first != "blk":
         return _GROUPS.get(first, first)
     role = rest[1] if len(rest) > 1 else ""
-    return "attention" if role.startswith("attn") else "experts" if "exps" in role else "MLP"
+    if role.startswith("attn"):
+        return "attention"
+    return "experts" if "_exps" in role or len(rest) > 3 else "MLP"
 
 
 def _num_bytes(weight: Weight, quantization: Quantization) -> int:

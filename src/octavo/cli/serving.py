@@ -88,6 +88,7 @@ def served_model(built: Built, names: tuple[str, ...]) -> ServedModel:
         root=built.model.path.name,
         max_model_len=built.engine.max_num_tokens,
         fingerprint=hash_root(built.config, built.model).hex()[:16],
+        default_sampling_params=built.default_sampling_params,
     )
 
 

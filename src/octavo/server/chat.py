@@ -40,6 +40,7 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
     plan = plan_answer(conversation(body.messages), tool_request(body), call.state.tokenizer)
     params = sampling_params(
         body,
+        call.state.model.default_sampling_params,
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         prompt_logprobs=body.prompt_logprobs,

@@ -38,7 +38,7 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
     """Continue texts."""
     call = begin_call(request, body, "cmpl")
     _refuse_unsupported(body)
-    params = _params(body)
+    params = _params(body, call.state.model.default_sampling_params)
     prompts = await asyncio.to_thread(_encode, body, call.state.tokenizer)
     return await call.respond(body, prompts, params, CompletionReply(call, body, params.n))
 
@@ -59,12 +59,13 @@ def _refuse_unsupported(body: CompletionRequest) -> None:
         )
 
 
-def _params(body: CompletionRequest) -> SamplingParams:
+def _params(body: CompletionRequest, defaults: SamplingParams) -> SamplingParams:
     echoed = body.logprobs if body.echo else None
     asked = [count for count in (body.prompt_logprobs, echoed) if count is not None]
     max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     return sampling_params(
         body,
+        defaults,
         max_tokens=1 if _is_echo_only(body) else max_tokens,
         logprobs=body.logprobs,
         prompt_logprobs=max(asked, default=None),

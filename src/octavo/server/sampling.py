@@ -28,15 +28,27 @@ _NEGATIVE_SEEDS = 2**63
 
 
 def sampling_params(
-    body: GenerationRequest, *, max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None
+    body: GenerationRequest,
+    defaults: SamplingParams,
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
 ) -> SamplingParams:
     """The parameters of a request; what it leaves out or sets to null has its default.
+
+    Args:
+        body: the request.
+        defaults: of the model.
+        max_tokens: bound of generated tokens.
+        logprobs: alternatives of each generated token.
+        prompt_logprobs: alternatives of each token of the prompt.
 
     Raises:
         InvalidRequestError: a value is out of range.
     """
     given: dict[str, Any] = {name: getattr(body, name) for name in _SAME_NAMES}
-    return SamplingParams(
+    return defaults.clone(
         **{name: value for name, value in given.items() if value is not None},
         max_tokens=max_tokens,
         seed=_seed(body.seed),

@@ -8,6 +8,7 @@ from fastapi import Request
 
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.tokenizer import Tokenizer
+from octavo.sampling_params import SamplingParams
 from octavo.server.auth import Tenant
 from octavo.server.config import ServerConfig
 from octavo.server.errors import ApiError
@@ -26,6 +27,8 @@ class ServedModel:
     """Longest sequence, prompt and output together [tokens]."""
     fingerprint: str
     """Equal only where equal requests give equal bits."""
+    default_sampling_params: SamplingParams = field(default_factory=SamplingParams)
+    """What a request has that says nothing else, its bound of tokens left out."""
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
