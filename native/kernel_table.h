@@ -2,6 +2,7 @@
 // and shares the work out through claim(); the driver sets a barrier after each.
 #pragma once
 
+#include "experts.h"
 #include "linear.h"
 #include "probe.h"
 #include "step.h"
@@ -26,6 +27,9 @@ struct KernelTable {
   // low_rank.inc.h
   void (*low_rank_product)(const LowRankProductOp&, const StepView&, Worker&);
   void (*low_rank_add)(const LowRankAddOp&, const StepView&, Worker&);
+  // experts.inc.h
+  void (*choose_experts)(const ExpertsOp&, const StepView&, Worker&);
+  void (*add_experts)(const ExpertsOp&, const StepView&, Worker&);
 
   // attention.inc.h
   void (*paged_attention)(const PagedAttentionOp&, const StepView&, Worker&);

@@ -6,6 +6,7 @@
 #include "activation_quantization.inc.h"
 #include "attention.inc.h"
 #include "elementwise.inc.h"
+#include "experts.inc.h"
 #include "linear.inc.h"
 #include "low_rank.inc.h"
 #include "probe.inc.h"
@@ -27,6 +28,8 @@ const KernelTable kKernels = {
     .soft_cap = soft_cap,
     .low_rank_product = low_rank_product,
     .low_rank_add = low_rank_add,
+    .choose_experts = choose_experts,
+    .add_experts = add_experts,
     .paged_attention = paged_attention,
     .attention_scratch_bytes = attention_scratch_bytes,
     .sample = sample,

@@ -48,6 +48,8 @@ struct OctavoOp {
   int32_t rope;    // index into ropes
   int32_t query_norm, key_norm;  // indices into weights, or -1
   int32_t window;  // 0: none
+  int32_t router;  // slot
+  int32_t num_experts, top_k, normalized;  // parts: gate, up and down of expert 0, then those of expert 1, …
   int32_t activation;
   float scale;
   float eps;

@@ -163,6 +163,7 @@ void Program::run_op(const BoundOp& op, Worker& worker) {
                         [&](const GatherRowsOp& o) { gather_rows(o, view_, worker); },
                         [&](const SoftCapOp& o) { kernels_.soft_cap(o, view_, worker); },
                         [&](const LowRankProductOp& o) { kernels_.low_rank_product(o, view_, worker); },
+                        [&](const ExpertsOp& o) { run_experts(o, kernels_, view_, worker); },
                         [&](const LowRankAddOp& o) { kernels_.low_rank_add(o, view_, worker); }},
              op);
 }

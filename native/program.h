@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "adapters.h"
+#include "experts.h"
 #include "gguf_block.h"
 #include "kernel_table.h"
 #include "kv_store.h"
@@ -34,10 +35,11 @@ struct GatherRowsOp {
 };
 
 using BoundOp = std::variant<EmbedOp, RmsNormOp, QuantizeRowsOp, LinearOp, RopeAndWriteKvOp, PagedAttentionOp,
-                             GatedActivationOp, GatherRowsOp, SoftCapOp, LowRankProductOp, LowRankAddOp>;
+                             GatedActivationOp, GatherRowsOp, SoftCapOp, ExpertsOp, LowRankProductOp, LowRankAddOp>;
 
 // Numbers of OctavoOp::kind.
-enum class OpKind : int32_t { kInput, kEmbed, kRmsNorm, kLinear, kRopeAndWriteKv, kPagedAttention, kGatedActivation, kLogits };
+enum class OpKind : int32_t { kInput, kEmbed, kRmsNorm, kLinear, kRopeAndWriteKv, kPagedAttention, kGatedActivation, kLogits,
+                              kMixtureOfExperts };
 
 // What the compiler makes of a spec. The ops point into the rest.
 struct CompiledProgram {
@@ -48,6 +50,7 @@ struct CompiledProgram {
   std::deque<std::vector<Panels>> parts;  // one vector for each linear; a deque keeps their addresses
   std::deque<RopeTableOwner> ropes;
   std::deque<GatedActivationOp> gated;  // those that a linear computes with its output
+  ExpertsStore experts;
   std::vector<float*> slots;
   std::vector<float> vectors;  // norm weights and biases
   HugeMemory weights;

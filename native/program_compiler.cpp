@@ -45,6 +45,7 @@ class Compiler {
     out_.head_ops.clear();
     with_adapters_ = false;
     add_ops();
+    out_.experts.allocate();
     return std::move(out_);
   }
 
@@ -82,7 +83,9 @@ class Compiler {
   // Weights that linear multiplies by; a program's head is one part.
   std::vector<int32_t> parts_of(const OctavoOp& op) const {
     if (static_cast<OpKind>(op.kind) == OpKind::kLogits) return {op.weight};
-    if (static_cast<OpKind>(op.kind) != OpKind::kLinear) return {};
+    if (static_cast<OpKind>(op.kind) != OpKind::kLinear && static_cast<OpKind>(op.kind) != OpKind::kMixtureOfExperts) {
+      return {};
+    }
     check(op.num_parts > 0 && op.first_part >= 0 && op.first_part <= spec_.num_parts - op.num_parts,
           "a linear's parts are not there");
     return {spec_.parts + op.first_part, spec_.parts + op.first_part + op.num_parts};
@@ -197,24 +200,16 @@ class Compiler {
       case OpKind::kLinear: return add_linear(op);
       case OpKind::kRopeAndWriteKv: add_rope_and_write_kv(op); break;
       case OpKind::kPagedAttention: add_paged_attention(op); break;
+      case OpKind::kMixtureOfExperts: add_experts(op); break;
       case OpKind::kGatedActivation: out_.ops.push_back(gated_activation(op)); break;
       default: throw Error("unknown op kind " + std::to_string(op.kind));
     }
     return 1;
   }
 
-  bool has_integer_parts(const OctavoOp& op) const {
-    for (const int32_t index : parts_of(op)) {
-      if (is_integer(panels_.at(index).kind)) return true;
-    }
-    return false;
-  }
-
-  bool has_float_parts(const OctavoOp& op) const {
-    for (const int32_t index : parts_of(op)) {
-      if (!is_integer(panels_.at(index).kind)) return true;
-    }
-    return false;
+  bool has_parts(const OctavoOp& op, bool integer) const {
+    const std::vector<int32_t> parts = parts_of(op);
+    return std::any_of(parts.begin(), parts.end(), [&](int32_t i) { return is_integer(panels_.at(i).kind) == integer; });
   }
 
   // Up to the next op that writes the slot. Rows that no op reads are a result: somebody outside reads them.
@@ -224,9 +219,10 @@ class Compiler {
       const OpKind kind = static_cast<OpKind>(op->kind);
       if (kind != OpKind::kInput && kind != OpKind::kEmbed && op->x == writer.out) {
         ++readers.count;
-        readers.integer_linears |= kind == OpKind::kLinear && has_integer_parts(*op);
-        readers.others |= kind != OpKind::kLinear || has_float_parts(*op);
+        readers.integer_linears |= has_parts(*op, true) && kind != OpKind::kLogits;
+        readers.others |= kind != OpKind::kLinear || has_parts(*op, false);
       }
+      if (kind == OpKind::kMixtureOfExperts && op->router == writer.out) ++readers.count, readers.others = true;
       if (kind == OpKind::kLogits || op->out != writer.out) continue;
       if (op->accumulate != 0) ++readers.count, readers.others = true;
       break;
@@ -297,7 +293,7 @@ class Compiler {
     check(op.x != op.out, "a linear cannot overwrite its input");
     LinearOp linear{slot(op.out, columns), static_cast<int32_t>(columns), slot(op.x, depth), nullptr, depth,
                     parts.data(), static_cast<int32_t>(parts.size()), nullptr, op.accumulate != 0, RowSet::kTokens, nullptr};
-    if (has_integer_parts(op)) linear.quantized = quantize(op.x);
+    if (has_parts(op, true)) linear.quantized = quantize(op.x);
     if (op.bias >= 0) linear.bias = vector(op.bias, columns);
     if (with_adapters_) return out_.ops.push_back(linear), add_low_rank(linear), 1;
     const bool gated = is_gated(op, parts);
@@ -351,6 +347,17 @@ class Compiler {
     const int32_t columns = width(op.out);
     const RowTargets out = row_targets(op, columns);
     return {out.floats, out.quantized, slot(op.x, int64_t{columns} * 2), columns, static_cast<Activation>(op.activation)};
+  }
+
+  void add_experts(const OctavoOp& op) {
+    const int32_t hidden = width(op.x);
+    std::vector<Panels> panels;
+    for (const int32_t index : parts_of(op)) panels.push_back(panels_.at(index));
+    check(op.x != op.out, "experts cannot overwrite their input");
+    ExpertsOp experts{slot(op.out, hidden), slot(op.x, hidden), nullptr, slot(op.router, op.num_experts), op.num_experts,
+                      op.top_k, hidden, op.normalized != 0, static_cast<Activation>(op.activation)};
+    if (has_parts(op, true)) experts.quantized = quantize(op.x);
+    out_.ops.push_back(out_.experts.add(experts, panels, spec_.max_num_tokens));
   }
 
   // Pointers into the logit rows' own buffers are filled in by Program, which makes those grow.

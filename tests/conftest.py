@@ -1,6 +1,7 @@
 """Fixtures shared by all tests: tiny random models, and the default model if this machine has it."""
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -16,6 +17,9 @@ sys.path.append(str(Path(__file__).parent / "fixtures"))  # modules that only te
 
 from tiny_models import make_tiny_llama
 from tool_modules import load_tool
+
+MODEL_FIXTURES = Path(__file__).parent / "fixtures" / "models"
+ARCHITECTURES = sorted(folder.name for folder in MODEL_FIXTURES.iterdir() if folder.is_dir())
 
 
 def pytest_sessionstart() -> None:
@@ -51,6 +55,15 @@ def tiny_folder(
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session", params=ARCHITECTURES)
+def tiny_architecture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Hugging Face folder of each model that ``fixtures/make_model_fixtures.py`` made, in turn."""
+    folder = tmp_path_factory.mktemp("tiny_architectures") / request.param
+    shutil.copytree(MODEL_FIXTURES / request.param, folder)
+    shutil.copy(MODEL_FIXTURES / "tokenizer.json", folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

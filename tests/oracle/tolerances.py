@@ -16,6 +16,7 @@ TOLERANCES = {
     "attention": 1e-5,  # an approximate exp, and sums over tokens and head elements
     "gated_activation": 2e-6,  # an approximate exp
     "logits": 1e-5,  # a linear
+    "experts": 3e-5,  # two linears and a gated activation, weighted by an approximate exp
 }
 
 KV_TOLERANCES = {

@@ -78,7 +78,8 @@ class OpStruct(CheckedStruct):
 
     _fields_: ClassVar = [
         *_fields(c_int32, "kind out x weight first_part num_parts bias accumulate"),
-        *_fields(c_int32, "layer num_heads num_kv_heads head_dim rope query_norm key_norm window activation"),
+        *_fields(c_int32, "layer num_heads num_kv_heads head_dim rope query_norm key_norm window router"),
+        *_fields(c_int32, "num_experts top_k normalized activation"),
         *_fields(c_float, "scale eps soft_cap"),
     ]
 

@@ -23,6 +23,7 @@ from octavo.kernels.program import (
     Input,
     Linear,
     Logits,
+    MixtureOfExperts,
     Op,
     PagedAttention,
     Program,
@@ -43,6 +44,7 @@ _OP_KINDS = (
     PagedAttention,
     GatedActivation,
     Logits,
+    MixtureOfExperts,
 )
 """In the order of ``octavo::OpKind``."""
 _ROPE_STYLES = (RopeStyle.INTERLEAVED, RopeStyle.HALF_SPLIT)
@@ -137,6 +139,8 @@ class ProgramStructs:
                 struct.accumulate = op.accumulate
             case Linear():
                 self._fill_linear(struct, op)
+            case MixtureOfExperts():
+                self._fill_experts(struct, op)
             case RopeAndWriteKV() | PagedAttention():
                 self._fill_heads(struct, op)
             case GatedActivation():
@@ -154,6 +158,16 @@ class ProgramStructs:
         struct.accumulate = op.accumulate
         if op.bias is not None:
             struct.bias = self._weight(op.bias)
+
+    def _fill_experts(self, struct: OpStruct, op: MixtureOfExperts) -> None:
+        experts = op.experts
+        struct.out, struct.x, struct.router = self._slot(op.out), self._slot(op.x), self._slot(op.router)
+        parts = [part for each in zip(experts.gate, experts.up, experts.down, strict=True) for part in each]
+        struct.first_part, struct.num_parts = len(self._parts), len(parts)
+        self._parts += [self._weight(part) for part in parts]
+        struct.num_experts, struct.top_k = len(experts.gate), experts.top_k
+        struct.normalized, struct.accumulate = experts.normalized, True
+        struct.activation = _ACTIVATIONS.index(experts.activation)
 
     def _fill_heads(self, struct: OpStruct, op: RopeAndWriteKV | PagedAttention) -> None:
         struct.out, struct.layer = self._slot(op.out), op.layer

@@ -155,6 +155,35 @@ class GatedActivation:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """The experts of one layer, each a gated MLP; expert e has ``gate[e]``, ``up[e]`` and ``down[e]``.
+
+    A row goes through the ``top_k`` experts with the largest router logits (ties: the lower id first),
+    weighted by the softmax of the logits: over the chosen experts if ``normalized``, else over all.
+    """
+
+    gate: tuple[Weight, ...]
+    up: tuple[Weight, ...]
+    down: tuple[Weight, ...]
+    top_k: int
+    normalized: bool = True
+    activation: Activation = Activation.SILU
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureOfExperts:
+    """``out += Σ weight · down(activation(gate(x)) * up(x))`` over the experts that each row prefers.
+
+    ``router`` rows are logits, one per expert.
+    """
+
+    out: Buffer
+    x: Buffer
+    router: Buffer
+    experts: Experts
+
+
+@dataclass(frozen=True, slots=True)
 class Logits:
     """``logits = x[logit_rows] @ weight.T``, only for the rows that need them. Always the last op."""
 
@@ -163,7 +192,17 @@ class Logits:
     soft_cap: float | None = None
 
 
-Op = Input | Embed | RmsNorm | Linear | RopeAndWriteKV | PagedAttention | GatedActivation | Logits
+Op = (
+    Input
+    | Embed
+    | RmsNorm
+    | Linear
+    | RopeAndWriteKV
+    | PagedAttention
+    | GatedActivation
+    | MixtureOfExperts
+    | Logits
+)
 
 
 @dataclass(slots=True)
@@ -260,6 +299,21 @@ class Program:
         self.ops.append(GatedActivation(out, gate_up, activation))
         return out
 
+    def mixture_of_experts(self, x: Buffer, router: Buffer, experts: Experts, *, add_to: Buffer) -> Buffer:
+        """Each row through the experts that its router logits prefer, added to ``add_to`` in place."""
+        num_experts = router.width
+        _check(
+            len(experts.gate) == len(experts.up) == len(experts.down) == num_experts,
+            f"{num_experts} router logits need as many experts, got {len(experts.gate)}",
+        )
+        _check(
+            0 < experts.top_k <= num_experts,
+            f"a row cannot go through {experts.top_k} of {num_experts} experts",
+        )
+        _check(add_to.width == x.width, f"cannot add {x.width} columns to another width")
+        self.ops.append(MixtureOfExperts(add_to, x, router, experts))
+        return add_to
+
     def logits(self, x: Buffer, weight: Weight, *, soft_cap: float | None = None) -> None:
         """The output head; ends the program."""
         _check(
@@ -291,6 +345,8 @@ def buffers_read(op: Op) -> Iterator[Buffer]:
             yield op.x
             if op.accumulate:
                 yield op.out
+        case MixtureOfExperts():
+            yield from (op.x, op.router, op.out)
         case RopeAndWriteKV():
             yield op.qkv
         case PagedAttention():

@@ -23,6 +23,7 @@ from octavo.kernels.program import (
     Input,
     Linear,
     Logits,
+    MixtureOfExperts,
     Op,
     PagedAttention,
     Program,
@@ -37,6 +38,7 @@ from octavo.kernels.reference_attention import (
     Sequences,
     attend,
 )
+from octavo.kernels.reference_experts import mix_experts
 from octavo.kernels.reference_kv import ReferenceKVStore
 from octavo.kernels.reference_ops import gated_activation, rms_norm, soft_cap
 from octavo.kernels.rope import rope_tables_at, rotate
@@ -128,6 +130,9 @@ class ReferenceInterpreter:
                 buffers[op.out] = buffers[op.out] + normalized if op.accumulate else normalized
             case Linear():
                 buffers[op.out] = self._linear(op, step)
+            case MixtureOfExperts():
+                mixed = mix_experts(buffers[op.x], buffers[op.router], op.experts, self._product)
+                buffers[op.out] = buffers[op.out] + mixed
             case RopeAndWriteKV():
                 buffers[op.out] = self._rope_and_write_kv(op, step)
             case PagedAttention():

@@ -1,6 +1,6 @@
 """`DecoderBuilder`: the parts that decoder-only transformers share, appended to a `Program`."""
 
-from octavo.kernels.program import Activation, Buffer, HeadNorms, Program
+from octavo.kernels.program import Activation, Buffer, Experts, HeadNorms, Program
 from octavo.kernels.weight import Weight
 from octavo.models.spec import ModelSpec
 from octavo.models.weights import Weights, split_rows
@@ -83,6 +83,23 @@ class DecoderBuilder:
         else:
             gate_up = [self._matrix(layer, role, rows, h.width) for role in ("ffn_gate", "ffn_up")]
         return self._program.gated_activation(self._program.linear(h, *gate_up), activation=activation)
+
+    def mixture_of_experts(self, h: Buffer, layer: int, *, add_to: Buffer) -> Buffer:
+        """A layer's experts, whose results go into the residual stream."""
+        spec = self._spec.experts
+        if spec is None:
+            raise ValueError(f"{self._spec.architecture} has no experts")
+        router = self._matrix(layer, "ffn_gate_inp", spec.num_experts, h.width)
+        gate, up, down = (
+            self._weights.experts(layer, role, (spec.num_experts, rows, columns))
+            for role, rows, columns in (
+                ("ffn_gate", spec.intermediate_size, h.width),
+                ("ffn_up", spec.intermediate_size, h.width),
+                ("ffn_down", h.width, spec.intermediate_size),
+            )
+        )
+        experts = Experts(gate, up, down, spec.top_k, spec.normalized)
+        return self._program.mixture_of_experts(h, self._program.linear(h, router), experts, add_to=add_to)
 
     def finish(self, x: Buffer) -> Program:
         """The last norm and the output head; the program is complete."""

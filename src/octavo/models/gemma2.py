@@ -10,6 +10,8 @@ from octavo.models.spec import LayerSpec, ModelSpec
 from octavo.models.spec_reader import read_spec as read_common_spec
 from octavo.models.weights import Weights
 
+_LAYERS_OF_27B = 46
+"""GGUF files do not say that this one size scales its queries by another number than the size of a head."""
 _WINDOWED_PERIOD = 2
 
 
@@ -45,6 +47,9 @@ def read_spec(metadata: Metadata, weights: Weights, *, vocab_size: int) -> Model
         everywhere = replace(layer, window=None)
         return tuple(layer if flag else everywhere for flag in is_windowed)
 
-    return read_common_spec(
+    spec = read_common_spec(
         metadata, weights, architecture="gemma2", vocab_size=vocab_size, read_layers=read_layers
     )
+    if spec.num_layers == _LAYERS_OF_27B and "gemma2.attention.scale" not in metadata.values:
+        return replace(spec, attention_scale=(spec.hidden_size / spec.num_heads) ** -0.5)
+    return spec

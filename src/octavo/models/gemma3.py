@@ -11,6 +11,8 @@ from octavo.models.spec import LayerSpec, ModelSpec
 from octavo.models.spec_reader import read_spec as read_common_spec
 from octavo.models.weights import Weights
 
+_LAYERS_OF_27B = 62
+"""GGUF files do not say that this one size scales its queries by another number than the size of a head."""
 _WINDOWED_PERIOD = 6
 _LOCAL_ROPE_BASE = 10_000.0
 
@@ -41,6 +43,9 @@ def read_spec(metadata: Metadata, weights: Weights, *, vocab_size: int) -> Model
         everywhere = replace(layer, window=None)
         return tuple(windowed if flag else everywhere for flag in is_windowed)
 
-    return read_common_spec(
+    spec = read_common_spec(
         metadata, weights, architecture="gemma3", vocab_size=vocab_size, read_layers=read_layers
     )
+    if spec.num_layers == _LAYERS_OF_27B and "gemma3.attention.scale" not in metadata.values:
+        return replace(spec, attention_scale=(spec.hidden_size / spec.num_heads) ** -0.5)
+    return spec

@@ -159,20 +159,28 @@ def _smollm3(config: Config) -> Entries:
     return entries
 
 
-def _experts(config: Config) -> Entries:
+def _mixtral(config: Config) -> Entries:
+    read = config.typed
+    return {
+        **_window(config),
+        "expert_count": read.count("num_local_experts", default=8),
+        "expert_used_count": read.count("num_experts_per_tok", default=2),
+        "expert_feed_forward_length": read.count("intermediate_size"),
+    }
+
+
+def _qwen_experts(config: Config) -> Entries:
     read = config.typed
     if read.count("decoder_sparse_step", default=1) != 1 or config.values.get("mlp_only_layers"):
         raise ModelLoadError(
             f"{config.path}: models in which only some layers have experts are not supported"
         )
-    num_experts = read.count("num_experts", default=read.count("num_local_experts", default=1))
-    width = read.count("moe_intermediate_size", default=read.count("intermediate_size"))
     return {
         **_qwen_window(config),
-        "expert_count": num_experts,
+        "expert_count": read.count("num_experts" if "num_experts" in read.values else "num_local_experts"),
         "expert_used_count": read.count("num_experts_per_tok"),
-        "expert_feed_forward_length": width,
-        "expert_weights_norm": read.flag("norm_topk_prob", default=True),
+        "expert_feed_forward_length": read.count("moe_intermediate_size"),
+        "expert_weights_norm": read.flag("norm_topk_prob", default=False),
     }
 
 
@@ -180,10 +188,11 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "llama": Family("llama", _refuse_biases),
         "mistral": Family("llama", _window),
+        "mixtral": Family("llama", _mixtral),
         "smollm3": Family("smollm3", _smollm3),
         "qwen2": Family("qwen2", _qwen_window),
         "qwen3": Family("qwen3", _qwen_window),
-        "qwen3_moe": Family("qwen3moe", _experts),
+        "qwen3_moe": Family("qwen3moe", _qwen_experts),
         "gemma2": Family("gemma2", _gemma2),
         "gemma3": Family("gemma3", _gemma2),
         "gemma3_text": Family("gemma3", _gemma2),

@@ -27,6 +27,7 @@ _IN_A_LAYER: Mapping[str, str] = MappingProxyType(
         "mlp.gate_up_proj": "ffn_up",
         "mlp.down_proj": "ffn_down",
         "mlp.gate": "ffn_gate_inp",
+        "block_sparse_moe.gate": "ffn_gate_inp",
     }
 )
 # Gemma has norms behind attention and MLP, too, and so other uses for the same names.
@@ -39,7 +40,18 @@ _IN_A_GEMMA_LAYER: Mapping[str, str] = MappingProxyType(
     }
 )
 _LAYER = re.compile(r"model\.layers\.(\d{1,4})\.(.+)\.(weight|bias)")
-_EXPERT = re.compile(r"mlp\.experts\.(\d{1,4})\.(gate|up|down)_proj")
+_EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.(\d{1,4})\.(gate_proj|up_proj|down_proj|w1|w2|w3)")
+_EXPERT_ROLES: Mapping[str, str] = MappingProxyType(
+    {
+        "gate_proj": "ffn_gate",
+        "up_proj": "ffn_up",
+        "down_proj": "ffn_down",
+        # What Mixtral calls them.
+        "w1": "ffn_gate",
+        "w2": "ffn_down",
+        "w3": "ffn_up",
+    }
+)
 _WRAPPERS = ("language_model.model.", "model.language_model.")
 _NOT_TEXT = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 
@@ -59,7 +71,7 @@ def gguf_name(name: str, architecture: str) -> str | None:
         return name
     layer, part, kind = match.groups()
     if expert := _EXPERT.fullmatch(part):
-        return f"blk.{layer}.ffn_{expert[2]}.{expert[1]}.{kind}"
+        return f"blk.{layer}.{_EXPERT_ROLES[expert[2]]}.{expert[1]}.{kind}"
     roles = _IN_A_GEMMA_LAYER if architecture.startswith("gemma") else _IN_A_LAYER
     return f"blk.{layer}.{roles[part]}.{kind}" if part in roles else name
 

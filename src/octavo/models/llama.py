@@ -1,10 +1,12 @@
-"""The llama architecture: Llama 2 and 3, Mistral, SmolLM2, and every file that GGUF calls "llama"."""
+"""The llama architecture: Llama 2 and 3, Mistral, Mixtral, SmolLM2, and all that GGUF calls "llama"."""
 
-from octavo.errors import ModelLoadError
+from dataclasses import replace
+
 from octavo.kernels.program import Program, RopeStyle
 from octavo.models.decoder import DecoderBuilder
 from octavo.models.gguf_metadata import Metadata
 from octavo.models.spec import ModelSpec
+from octavo.models.spec_reader import read_experts
 from octavo.models.spec_reader import read_spec as read_common_spec
 from octavo.models.weights import Weights
 
@@ -21,7 +23,10 @@ def build_program(spec: ModelSpec, weights: Weights) -> Program:
         h = decoder.norm(x, layer, "attn_norm")
         x = decoder.linear(decoder.attend(h, layer), layer, "attn_output", add_to=x)
         h = decoder.norm(x, layer, "ffn_norm")
-        x = decoder.linear(decoder.gated_mlp(h, layer), layer, "ffn_down", add_to=x)
+        if spec.experts is None:
+            x = decoder.linear(decoder.gated_mlp(h, layer), layer, "ffn_down", add_to=x)
+        else:
+            x = decoder.mixture_of_experts(h, layer, add_to=x)
     return decoder.finish(x)
 
 
@@ -31,10 +36,9 @@ def read_spec(metadata: Metadata, weights: Weights, *, vocab_size: int) -> Model
     Raises:
         ModelLoadError: a value is missing or out of range, or asks for something that is not supported.
     """
-    if metadata.count("llama.expert_count", default=0, minimum=0):
-        raise ModelLoadError(
-            f"{metadata.path}: mixture-of-experts models (llama.expert_count) are not supported"
-        )
-    return read_common_spec(
+    spec = read_common_spec(
         metadata, weights, architecture="llama", vocab_size=vocab_size, rope_style=RopeStyle.INTERLEAVED
     )
+    if not metadata.count("llama.expert_count", default=0, minimum=0):
+        return spec
+    return replace(spec, experts=read_experts(metadata, "llama", default_width=spec.intermediate_size))

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from octavo.errors import ModelLoadError
 from octavo.kernels.program import Program
-from octavo.models import gemma2, gemma3, llama, phi3, qwen2, qwen3, smollm3
+from octavo.models import gemma2, gemma3, llama, phi3, qwen2, qwen3, qwen3moe, smollm3
 from octavo.models.gguf_metadata import Metadata
 from octavo.models.quoting import quote
 from octavo.models.spec import ModelSpec
@@ -34,6 +34,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         "smollm3": Architecture(smollm3.read_spec, smollm3.build_program),
         "qwen2": Architecture(qwen2.read_spec, qwen2.build_program),
         "qwen3": Architecture(qwen3.read_spec, qwen3.build_program),
+        "qwen3moe": Architecture(qwen3moe.read_spec, qwen3moe.build_program),
         "gemma2": Architecture(gemma2.read_spec, gemma2.build_program),
         "gemma3": Architecture(gemma3.read_spec, gemma3.build_program),
         "phi3": Architecture(phi3.read_spec, phi3.build_program),

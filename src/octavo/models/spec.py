@@ -19,6 +19,19 @@ class LayerSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsSpec:
+    """The mixture of experts that each layer has instead of an MLP."""
+
+    num_experts: int
+    top_k: int
+    """Experts that a token goes through."""
+    intermediate_size: int
+    """Width of one expert."""
+    normalized: bool
+    """Whether the weights of a token's experts add up to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """A decoder-only transformer, as its file describes it. All sizes are counts of elements."""
 
@@ -41,6 +54,7 @@ class ModelSpec:
     """Factor of the products of queries and keys."""
     attention_soft_cap: float | None = None
     logit_soft_cap: float | None = None
+    experts: ExpertsSpec | None = None
     tied_head: bool
     """Whether the output head is the embedding table."""
 

@@ -7,11 +7,12 @@ from octavo.kernels.program import RopeStyle
 from octavo.models.gguf_metadata import Metadata
 from octavo.models.quoting import quote
 from octavo.models.rope import read_rope
-from octavo.models.spec import LayerSpec, ModelSpec, model_name
+from octavo.models.spec import ExpertsSpec, LayerSpec, ModelSpec, model_name
 from octavo.models.weights import Weights
 
 _LARGEST_HEAD_DIM = 1 << 16
 _MOST_LAYERS = 1 << 12
+_MOST_EXPERTS = 1 << 10
 
 LayerReader = Callable[[LayerSpec, int], tuple[LayerSpec, ...]]
 """Called with what a layer is by default, and the number of layers."""
@@ -71,6 +72,26 @@ def read_spec(
         attention_soft_cap=_read_soft_cap(metadata, f"{architecture}.attn_logit_softcapping"),
         logit_soft_cap=_read_soft_cap(metadata, f"{architecture}.final_logit_softcapping"),
         tied_head="output.weight" not in weights,
+    )
+
+
+def read_experts(metadata: Metadata, architecture: str, *, default_width: int | None = None) -> ExpertsSpec:
+    """Read the keys of a mixture of experts.
+
+    Args:
+        metadata: of the model.
+        architecture: prefix of the keys.
+        default_width: of an expert, where the metadata does not say.
+
+    Raises:
+        ModelLoadError: a value is missing or out of range.
+    """
+    num_experts = metadata.count(f"{architecture}.expert_count", maximum=_MOST_EXPERTS)
+    return ExpertsSpec(
+        num_experts=num_experts,
+        top_k=metadata.count(f"{architecture}.expert_used_count", maximum=num_experts),
+        intermediate_size=metadata.count(f"{architecture}.expert_feed_forward_length", default=default_width),
+        normalized=metadata.flag(f"{architecture}.expert_weights_norm", default=True),
     )
 
 

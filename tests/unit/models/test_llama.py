@@ -161,7 +161,7 @@ def test_rope_factors_of_a_file_divide_the_frequencies(tiny_llama):
             {"llama.rope.scaling.factor": np.float64(1e-300), "llama.rope.freq_base": np.float64(1e-300)},
             "frequencies that are not finite",
         ),
-        ({"llama.expert_count": 8}, "mixture-of-experts"),
+        ({"llama.expert_count": 8}, "lacks 'llama.expert_used_count'"),
         ({"llama.attention.causal": False}, "without causal attention"),
         ({"llama.attention.layer_norm_rms_epsilon": 0.0}, "must be a positive number, found 0.0"),
         ({"tokenizer.ggml.tokens": ["a"] * 9, "tokenizer.ggml.token_type": None}, "unknown token"),
