@@ -36,8 +36,8 @@ class SequenceLimit:
             return
         if num_tokens >= self._max_model_len:
             raise ContextLengthError(
-                f"the prompt has {num_tokens} tokens, but prompt and output together may have at most "
-                f"{self._max_model_len} (max_model_len); shorten the prompt",
+                f"the prompt has {num_tokens} tokens, but this model's maximum context length is "
+                f"{self._max_model_len}, prompt and output together (max_model_len); shorten the prompt",
                 param="prompt",
             )
         num_slots = self._num_blocks * self._block_size

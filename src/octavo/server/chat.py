@@ -37,13 +37,18 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
     if body.stream and body.prompt_logprobs is not None:
         raise InvalidRequestError("prompt_logprobs is not there with stream", param="prompt_logprobs")
-    plan = plan_answer(conversation(body.messages), tool_request(body), call.state.tokenizer)
     params = sampling_params(
         body,
         call.state.model.default_sampling_params,
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         prompt_logprobs=body.prompt_logprobs,
+    )
+    plan = plan_answer(
+        conversation(body.messages),
+        tool_request(body),
+        call.state.tokenizer,
+        is_constrained=params.structured_outputs is not None,
     )
     prompt = await encode_messages(
         plan.messages,

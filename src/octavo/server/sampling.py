@@ -7,6 +7,7 @@ from octavo.diagnostics import shown
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.protocol.request import GenerationRequest
+from octavo.server.shape import structured_outputs
 
 _SAME_NAMES = (
     "n",
@@ -55,6 +56,7 @@ def sampling_params(
         logit_bias=_biases(body.logit_bias or {}),
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
+        structured_outputs=structured_outputs(body),
         output_kind=RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY,
     )
 

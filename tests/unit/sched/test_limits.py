@@ -25,7 +25,7 @@ def test_prompt_that_leaves_room_for_one_token_is_taken():
 def test_prompt_longer_than_the_model_is_refused_with_the_numbers():
     limit = SequenceLimit(100, num_blocks=100, block_size=16)
     with pytest.raises(
-        ContextLengthError, match=r"has 100 tokens, .* at most 100 \(max_model_len\); shorten"
+        ContextLengthError, match=r"has 100 tokens, .* maximum context length is 100, .* \(max_model_len\)"
     ):
         limit.check(request_of(100))
 

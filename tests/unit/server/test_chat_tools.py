@@ -1,10 +1,10 @@
 """Tools and reasoning over a socket: a script plays answers of models that call tools."""
 
 import json
-from concurrent.futures import Future
 
 import pytest
 from async_harness import spell
+from engine_fakes import WillingGrammars
 from parsed_answers import BY_NAME
 from server_harness import serving
 from tool_answers import ANSWERS, TOOLS
@@ -20,22 +20,6 @@ WITH_CALLS = [
     if len(answer.calls) > 1
 ]
 ROOM = {"max_model_len": 4000, "num_blocks": 1200, "max_num_batched_tokens": 1500}
-
-
-class NoGrammars:
-    """Takes every constraint; the script keeps to it by itself."""
-
-    def __init__(self):
-        self.asked = []
-
-    def compile(self, params):
-        self.asked.append(params)
-        future = Future()
-        future.set_result(None)
-        return future
-
-    def close(self):
-        pass
 
 
 def streamed(server, **body):
@@ -104,7 +88,7 @@ def test_without_tools_markup_is_text():
     "choice", ["required", {"type": "function", "function": {"name": "get_time"}}], ids=["required", "named"]
 )
 def test_a_forced_call_is_asked_for_by_a_grammar(choice):
-    grammars = NoGrammars()
+    grammars = WillingGrammars()
     answer = '[{"name":"get_time","arguments":{}}]'
     with serving(spell(answer), chat_template="<tool_call>", grammars=grammars, **ROOM) as server:
         [answered] = server.chat(tools=DECLARED, tool_choice=choice, max_tokens=100).json()["choices"]

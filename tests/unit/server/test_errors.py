@@ -184,6 +184,13 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read():
         assert server.complete("x").status_code == 200
 
 
+def test_a_prompt_that_is_too_long_is_refused_in_words_that_clients_look_for():
+    with serving(endless) as server:
+        response = server.complete("x" * 5000)
+        assert (response.status_code, checked(response).code) == (400, "context_length_exceeded")
+        assert "this model's maximum context length is" in checked(response).message
+
+
 def test_a_server_may_refuse_what_others_cut():
     with serving(endless, config=ServerConfig(refuse_overlong=True)) as server:
         response = server.complete("x" * 100, max_tokens=101)

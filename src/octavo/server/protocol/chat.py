@@ -4,8 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
+from octavo.server.protocol.body import RequestBody
 from octavo.server.protocol.logprobs import ChatLogprobs, PromptLogprobs
-from octavo.server.protocol.request import MAX_LOGPROBS, GenerationRequest, RequestBody
+from octavo.server.protocol.request import MAX_LOGPROBS, GenerationRequest
 from octavo.server.protocol.tools import ToolCall, ToolCallChunk, ToolChoice, Tools
 from octavo.server.protocol.usage import Usage
 

@@ -2,15 +2,12 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from octavo.server.protocol.body import RequestBody
+from octavo.server.protocol.response_format import ResponseFormat, StructuredOutputs
 
 MAX_LOGPROBS = 20
-
-
-class RequestBody(BaseModel):
-    """A body whose unknown fields are kept, to be told about."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
 
 
 class StreamOptions(RequestBody):
@@ -57,6 +54,10 @@ class GenerationRequest(RequestBody):
     skip_special_tokens: bool | None = None
     prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     """Log-probabilities of the prompt's tokens, and of this many alternatives; not with stream."""
+    response_format: ResponseFormat | None = None
+    """The shape of the text: JSON, or JSON that keeps to a schema."""
+    structured_outputs: StructuredOutputs | None = None
+    """The shape of the text, said in more ways; not together with ``response_format``."""
     priority: int = 0
     """Lower runs first, if the server schedules by priority."""
     cache_salt: str | None = None

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from octavo.server.protocol.body import RequestBody
 from octavo.server.protocol.chat import ChatMessageParam
-from octavo.server.protocol.request import RequestBody
 
 
 class TokenizeRequest(RequestBody):

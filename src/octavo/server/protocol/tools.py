@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from octavo.server.protocol.request import RequestBody
+from octavo.server.protocol.body import RequestBody
 
 MAX_TOOLS = 128
 

@@ -42,8 +42,11 @@ def _call_schema(name: str, index: int) -> dict[str, Any]:
 
 
 def _moved(schema: Mapping[str, Any], index: int) -> object:
-    """A tool's schema with the references into itself changed to where it is now."""
-    whole = _NO_PARAMETERS if not schema else schema if "type" in schema else {"type": "object", **schema}
+    """A tool's schema, with the references into itself changed to where it is now.
+
+    A tool has the parameters that it declares and no others, unless it says so.
+    """
+    whole = {"type": "object", "additionalProperties": False, **schema} if schema else _NO_PARAMETERS
     return _with_references(whole, f"#/$defs/parameters_{index}")
 
 

@@ -121,7 +121,7 @@ def test_required_calls_are_forced_by_a_schema():
     names = [call["properties"]["name"]["const"] for call in schema["items"]["anyOf"]]
     assert names == ["get_weather", "get_time"]
     assert schema["minItems"] == 1
-    assert schema["$defs"]["parameters_0"] == SCHEMA
+    assert schema["$defs"]["parameters_0"] == {**SCHEMA, "additionalProperties": False}
     assert schema["$defs"]["parameters_1"]["properties"] == {}
     parser, deltas = read(
         planned, '[{"name":"get_time","arguments":{}},{"name":"get_weather","arguments":{"city":"P"}}]'
