@@ -162,7 +162,6 @@ def _make_runner(
             kv_spec=kv_spec,
             num_blocks=config.num_blocks,
             limits=StepLimits(max_num_tokens, max_num_seqs),
-            on_packed=model.release_pages,
         )
         return ModelRunner(
             interpreter,

@@ -60,7 +60,8 @@ class LLM:
     included. `AsyncEngine` serves many callers.
 
     Args:
-        model: a .gguf file, or the short name of the default model, which is fetched if need be.
+        model: a .gguf file, a Hugging Face folder, a name on the hub, or the short name of the default model;
+            what has a name is fetched if need be.
         options: every option of `EngineConfig`'s parts, by name.
 
     Attributes:

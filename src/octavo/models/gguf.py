@@ -13,7 +13,6 @@ one clear error and never the time or memory that it claims. The layout is littl
 import hashlib
 import itertools
 import math
-import mmap
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -111,11 +110,6 @@ class GGUFFile:
     def files(self) -> tuple[Path, ...]:
         """The file itself."""
         return (self.path,)
-
-    @property
-    def mappings(self) -> tuple[mmap.mmap, ...]:
-        """The memory map that weights are views of."""
-        return (self._map,)
 
     def weight(self, name: str) -> Weight:
         """The tensor of this name as a view of the mapped file, which it keeps open.

@@ -1,7 +1,6 @@
 """A GGUF model in one file, or split over several: ``name-00001-of-00003.gguf``."""
 
 import hashlib
-import mmap
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,11 +52,6 @@ class GGUFParts:
     def files(self) -> tuple[Path, ...]:
         """The parts' files."""
         return tuple(part.path for part in self.parts)
-
-    @property
-    def mappings(self) -> tuple[mmap.mmap, ...]:
-        """The memory maps that weights are views of."""
-        return tuple(mapping for part in self.parts for mapping in part.mappings)
 
     def weight(self, name: str) -> Weight:
         """The tensor of this name as a view of a mapped file, which it keeps open.

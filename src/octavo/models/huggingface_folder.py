@@ -23,6 +23,8 @@ _SINGLE_FILE = "model.safetensors"
 _MAX_CONFIG_BYTES = 1 << 20
 _MAX_INDEX_BYTES = 16 << 20
 _MAX_SHARDS = 1024
+_MAX_TENSORS = 1 << 17
+"""Of all files together; the largest mixtures of experts have some 90,000."""
 
 
 class FolderTensor(NamedTuple):
@@ -43,7 +45,6 @@ class HuggingFaceFolder:
         metadata: the same under GGUF's keys.
         tensors: by GGUF's names.
         files: the safetensors files.
-        mappings: the memory maps that weights are views of.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,9 +57,8 @@ class HuggingFaceFolder:
         document = read_json_file(path / CONFIG_FILE, max_bytes=_MAX_CONFIG_BYTES)
         self.config = Config(document, path / CONFIG_FILE)
         self.metadata: Metadata = self.config.metadata(name=path.resolve().name)
-        self._files = [SafetensorsFile(file) for file in _weight_files(path)]
+        self._files = _open_files(path)
         self.files = [file.path for file in self._files]
-        self.mappings = [file.mapping for file in self._files]
         self.tensors = self._find_tensors()
 
     @property
@@ -121,6 +121,17 @@ class HuggingFaceFolder:
     @property
     def _ties_by_default(self) -> bool:
         return self.config.family.architecture.startswith("gemma")
+
+
+def _open_files(folder: Path) -> list[SafetensorsFile]:
+    files: list[SafetensorsFile] = []
+    num_tensors = 0
+    for path in _weight_files(folder):
+        files.append(SafetensorsFile(path))
+        num_tensors += len(files[-1].tensors)
+        if num_tensors > _MAX_TENSORS:
+            raise ModelLoadError(f"{path}: with this file there are more than {_MAX_TENSORS:,} tensors")
+    return files
 
 
 def _weight_files(folder: Path) -> list[Path]:

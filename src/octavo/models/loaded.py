@@ -1,6 +1,5 @@
 """`load_model`: a model file turned into everything the engine is built from."""
 
-import mmap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,16 +37,6 @@ class LoadedModel:
     """Size of the weights as stored in the file."""
     sampling_defaults: SamplingDefaults
     """Sampling parameters that the model's files recommend."""
-    mappings: tuple[mmap.mmap, ...]
-    """The memory maps that weights are views of."""
-
-    def release_pages(self) -> None:
-        """Give back the memory of what was read of the files; it is read again when it is needed.
-
-        Native kernels have packed weights of their own, and look only embeddings up in the files.
-        """
-        for mapping in self.mappings:
-            mapping.madvise(mmap.MADV_DONTNEED)
 
     @property
     def chat_template(self) -> ChatTemplate | None:
@@ -102,7 +91,6 @@ def _describe(model: OpenModel, source: ModelSource, max_model_len: int | None) 
         num_parameters=weights.num_parameters,
         weight_bytes=weights.num_bytes,
         sampling_defaults=model.sampling_defaults,
-        mappings=tuple(source.mappings),
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from octavo.errors import ModelLoadError
+from octavo.kernels.mapped_pages import MappedPages
 from octavo.kernels.quantization import bytes_per_row
 from octavo.kernels.weight import Quantization, Weight
 from octavo.models.cache_folder import is_verified, mark_verified, marker_of
@@ -129,11 +130,13 @@ def _write(path: Path, job: PackingJob, progress: Progress) -> str:
     with path.open("wb") as sink, ThreadPoolExecutor(job.num_threads) as threads:
         sink.write(_header(job, _NO_CHECKSUM))
         for tensor in job.plan:
-            for piece in quantized_pieces(job.read(tensor.name), tensor.quantization, threads):
+            weight = job.read(tensor.name)
+            for piece in quantized_pieces(weight, tensor.quantization, threads):
                 digest.update(piece.data)
                 sink.write(piece.data)
                 done += piece.nbytes
                 progress(done, total)
+            MappedPages([weight]).release()
         sink.seek(0)
         sink.write(_header(job, digest.hexdigest()))
         sink.flush()

@@ -1,10 +1,8 @@
 """`QuantizedSource`: a model whose matrices are quantised when it is loaded."""
 
 import hashlib
-import mmap
 import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 from octavo.config import QuantizationName
@@ -38,11 +36,6 @@ class QuantizedSource:
         self.metadata: Metadata = source.metadata
         self.tensors: Mapping[str, TensorShape] = source.tensors
         self.files = source.files
-
-    @property
-    def mappings(self) -> tuple[mmap.mmap, ...]:
-        """The memory maps that weights are views of."""
-        return (*self._source.mappings, self._packed.file.mapping)
 
     def weight(self, name: str) -> Weight:
         """The packed tensor if there is one, else the stored one."""
@@ -92,7 +85,7 @@ def quantize_source(
     folder, plan = packed_folder(cache), plan_tensors(source, kind)
     path = folder / packed_name(source, kind)
     labels = {"source": str(source.path.resolve()), "quantization": kind}
-    job = PackingJob(path, plan, partial(_read, source), labels, num_threads)
+    job = PackingJob(path, plan, source.weight, labels, num_threads)
     try:
         packed = find_packed(path, plan)
         if packed is None:
@@ -105,13 +98,6 @@ def quantize_source(
             " `octavo models clean`, set XDG_CACHE_HOME to another disk, or choose --quantization none"
         ) from None
     return QuantizedSource(source, kind, packed)
-
-
-def _read(source: ModelSource, name: str) -> Weight:
-    """A tensor; the pages of those read before it are given back."""
-    for mapping in source.mappings:
-        mapping.madvise(mmap.MADV_DONTNEED)
-    return source.weight(name)
 
 
 def _pack(job: PackingJob, name: str, *, progress: bool) -> PackedWeights:

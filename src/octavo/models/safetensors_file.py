@@ -27,7 +27,7 @@ from octavo.models.quoting import quote
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 16 << 20
 """Five times the header of the largest models."""
-_MAX_TENSORS = 1 << 17
+_MAX_TENSORS = 1 << 16
 _MAX_DIMENSIONS = 8
 _METADATA = "__metadata__"
 

@@ -13,7 +13,6 @@ architecture is described once. What such a source has to bring into GGUF's form
   ``blk.0.ffn_gate.7.weight`` [rows, columns].
 """
 
-import mmap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -42,11 +41,6 @@ class ModelSource(Protocol):
     @property
     def files(self) -> Sequence[Path]:
         """The files that weights are read from."""
-        ...
-
-    @property
-    def mappings(self) -> Sequence[mmap.mmap]:
-        """The memory maps that weights are views of."""
         ...
 
     @property

@@ -53,6 +53,11 @@ def build_json_tokenizer(
         ModelLoadError: a file is missing or malformed, or asks for something that is not supported.
     """
     path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise ModelLoadError(
+            f"{path}: no such file; other forms of tokenizers are not read; save_pretrained of"
+            " transformers writes this one"
+        )
     document = read_json_file(path, max_bytes=_MAX_BYTES)
     check_tokenizer_json(document, path)
     config = TokenizerConfig(folder)

@@ -1,6 +1,5 @@
 """The kernels that a configuration names, made ready. Only those that are chosen are imported."""
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from octavo.kernels.hidden_states import expose_hidden_states
@@ -43,7 +42,6 @@ def make_kernels(
     kv_spec: KVCacheSpec,
     num_blocks: int,
     limits: StepLimits,
-    on_packed: Callable[[], None] | None = None,
 ) -> Kernels:
     """Make the chosen kernels ready: native ones lay out the weights anew and start their threads.
 
@@ -53,7 +51,6 @@ def make_kernels(
         kv_spec: shape of the KV cache.
         num_blocks: usable KV blocks.
         limits: the largest step there will be.
-        on_packed: called after each weight that was laid out anew, whose stored form is not read again.
 
     Raises:
         KernelUnavailableError: they cannot run here.
@@ -72,19 +69,8 @@ def make_kernels(
         max_logit_rows=limits.max_logit_rows,
         num_threads=choice.num_threads,
         isa=choice.isa,
-        progress=_progress(on_packed),
     )
     return Kernels(interpreter, interpreter.sampler, hidden_states)
-
-
-def _progress(on_packed: Callable[[], None] | None) -> Callable[[int, int], None] | None:
-    if on_packed is None:
-        return None
-
-    def progress(_done: int, _total: int) -> None:
-        on_packed()
-
-    return progress
 
 
 def _reference(program: Program, kv_spec: KVCacheSpec, num_blocks: int) -> Kernels:

@@ -176,6 +176,12 @@ def test_a_tensor_in_two_files_is_refused(tiny_folder):
     assert "is there twice" in error_of(folder)
 
 
+def test_tensors_of_all_files_are_bounded(tiny_folder, monkeypatch):
+    folder = tiny_folder(num_shards=2)
+    monkeypatch.setattr("octavo.models.huggingface_folder._MAX_TENSORS", 10)
+    assert "there are more than 10 tensors" in error_of(folder)
+
+
 @pytest.mark.parametrize(
     ("name", "architecture", "expected"),
     [

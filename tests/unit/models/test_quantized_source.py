@@ -206,14 +206,6 @@ def test_what_was_used_least_recently_goes_first(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_released_pages_are_read_again(tiny_folder):
-    model = load_model(tiny_folder(), quantization="int8")
-    before = {name: weight.raw.copy() for name, weight in matrices(model).items()}
-    model.release_pages()
-    for name, weight in matrices(model).items():
-        assert np.array_equal(weight.raw, before[name])
-
-
 def test_the_original_weights_are_still_there(tiny_folder):
     source = HuggingFaceFolder(tiny_folder())
     assert source.weight("blk.0.attn_q.weight").quantization is Quantization.F32
