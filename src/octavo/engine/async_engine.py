@@ -276,12 +276,8 @@ class AsyncEngine:
 
     @property
     def loras(self) -> Mapping[str, LoadedAdapter]:
-        """The loaded adapters by name, oldest first.
-
-        Raises:
-            EngineDeadError: no engine is built, or not yet.
-        """
-        return self._thread.engine.adapters.loaded
+        """The loaded adapters by name, oldest first; none before the engine is built."""
+        return {} if self._thread.telemetry is None else self._thread.engine.adapters.loaded
 
     async def pause(self, mode: PauseMode = PauseMode.NEW) -> None:
         """Admit nobody, or compute nothing at all, until `resume`; returns when no step is under way.

@@ -35,6 +35,8 @@ class ServerConfig:
     """Largest request body [bytes]."""
     max_choices: int = 1024
     """Most continuations of one request: its prompts times n."""
+    lora_endpoints: bool = False
+    """Let clients load LoRA adapters from the server's disk, and unload them."""
     drain_timeout: float = 30.0
     """Time for running requests to finish after SIGTERM [s]."""
     stall_timeout: float = 60.0

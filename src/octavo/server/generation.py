@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from octavo.engine.prompt import EncodedPrompt, TokensPrompt
 from octavo.errors import DrainingError, EngineError
+from octavo.lora_request import LoRARequest
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.server.disconnect import until_disconnect
@@ -59,6 +60,8 @@ class Call:
     state: ServerState
     request: Request
     request_id: str
+    adapter: str | None
+    """Name of the LoRA adapter that answers; ``None``: the model as it is."""
     created: int = field(default_factory=lambda: int(time.time()))
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -68,7 +71,7 @@ class Call:
             "id": self.request_id,
             "object": kind,
             "created": self.created,
-            "model": self.state.model.name,
+            "model": self.adapter or self.state.model.name,
             "system_fingerprint": self.state.model.fingerprint,
         }
 
@@ -101,6 +104,7 @@ class Call:
     async def _outputs(
         self, body: GenerationRequest, prompts: Sequence[EncodedPrompt], params: SamplingParams
     ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+        lora = None if self.adapter is None else LoRARequest(self.adapter)
         salt = tenant_of(self.request).cache_salt(body.cache_salt)
         caller = caller_headers(self.request.headers)
         sources = [
@@ -109,6 +113,7 @@ class Call:
                 params,
                 f"{self.request_id}-{index}",
                 priority=body.priority,
+                lora_request=lora,
                 trace_headers=caller,
             )
             for index, prompt in enumerate(prompts)
@@ -127,9 +132,10 @@ def begin_call(request: Request, body: GenerationRequest, prefix: str) -> Call:
         InvalidRequestError: the server is strict and does not know a field.
     """
     state = state_of(request)
-    call = Call(state=state, request=request, request_id=f"{prefix}-{uuid.uuid4().hex}")
+    adapter = state.model.adapter(body.model, state.engine.loras)
+    request_id = f"{prefix}-{uuid.uuid4().hex}"
+    call = Call(state=state, request=request, request_id=request_id, adapter=adapter)
     call.headers[REQUEST_ID_HEADER] = call.request_id
-    state.model.check(body.model)
     note_unknown_fields(body.unknown_fields(), call.headers, strict=state.config.strict)
     return call
 

@@ -1,6 +1,7 @@
 """`ServerState`: what every handler works with."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -36,19 +37,26 @@ class ServedModel:
         """What answers call it."""
         return self.names[0]
 
-    def check(self, name: str | None) -> None:
-        """Refuse a request for another model.
+    def adapter(self, name: str | None, adapters: Iterable[str] = ()) -> str | None:
+        """The LoRA adapter that a request asks for as ``model``; ``None`` for the model as it is.
+
+        Args:
+            name: what it asks for, if anything.
+            adapters: names of those that are loaded.
 
         Raises:
             ApiError: 404, with the names there are.
         """
-        if name is not None and name not in self.names:
+        if name is None or name in self.names:
+            return None
+        if name not in (loaded := list(adapters)):
             raise ApiError(
                 404,
-                f"there is no model {name[:80]!r}; there is {', '.join(self.names)}",
+                f"there is no model {name[:80]!r}; there is {', '.join([*self.names, *loaded])}",
                 param="model",
                 code="model_not_found",
             )
+        return name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

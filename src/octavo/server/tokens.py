@@ -24,7 +24,7 @@ router = APIRouter(tags=["tokens"], responses={"4XX": {"model": ErrorResponse}})
 async def tokenize(body: TokenizeRequest, request: Request) -> TokenizeResponse:
     """The token ids of a text, or of a conversation written out by the chat template."""
     state = state_of(request)
-    state.model.check(body.model)
+    state.model.adapter(body.model, state.engine.loras)
     token_ids = await _token_ids(body, state)
     names = [token_name(state.tokenizer.token_bytes(token_id)) for token_id in token_ids]
     return TokenizeResponse(
@@ -39,7 +39,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> TokenizeResponse:
 async def detokenize(body: DetokenizeRequest, request: Request) -> DetokenizeResponse:
     """The text of token ids."""
     state = state_of(request)
-    state.model.check(body.model)
+    state.model.adapter(body.model, state.engine.loras)
     _check_ids(body.tokens, state.tokenizer.vocab_size)
     return DetokenizeResponse(prompt=await asyncio.to_thread(state.tokenizer.decode, body.tokens))
 

@@ -1,11 +1,11 @@
 """Which adapters there are, who holds them, and what is refused."""
 
 import asyncio
-from typing import NamedTuple
 
 import pytest
 from async_harness import endless, last_of, last_output, run, start_one, until
 from engine_fakes import make_engine
+from fake_adapters import FakeLoader
 
 from octavo.engine.adapters import AdapterRegistry
 from octavo.engine.async_engine import AsyncEngine
@@ -13,27 +13,6 @@ from octavo.errors import AdapterError, CapacityError, InvalidRequestError
 from octavo.lora_request import LoRARequest
 from octavo.sampling_params import SamplingParams
 from octavo.sched.pause import PauseMode
-
-
-class Weights(NamedTuple):
-    revision: str
-
-
-class FakeLoader:
-    """Every path but "bad" is an adapter; what is installed is on record."""
-
-    def __init__(self):
-        self.installed = {}
-        self.num_read = 0
-
-    def read(self, path):
-        self.num_read += 1
-        if path == "bad":
-            raise AdapterError("bad: does not fit")
-        return Weights(f"revision of {path}")
-
-    def install(self, slot, weights):
-        self.installed[slot] = weights and weights.revision
 
 
 def lora(name, path=""):

@@ -224,7 +224,7 @@ def test_new_rows_carry_what_the_runner_needs():
     h = Harness(block_size=4)
     request = h.add("r", [1, 2, 3, 4, 5], max_tokens=2, temperature=0.5)
     first = h.step().scheduled[0]
-    assert first.new_request == ((1, 2, 3, 4, 5), [], request.sampling_params, 0, 0, None)
+    assert first.new_request == ((1, 2, 3, 4, 5), [], request.sampling_params, 0, 0, None, None)
     assert (first.num_computed_tokens, first.token_ids, first.samples) == (0, [1, 2, 3, 4, 5], True)
     assert (first.block_table_start, len(first.new_block_ids)) == (0, 2)
     second = h.step().scheduled[0]

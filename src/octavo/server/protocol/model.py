@@ -13,8 +13,9 @@ class ModelCard(BaseModel):
     created: int
     owned_by: str = "octavo"
     root: str
-    """The model file's name."""
+    """The model file's name, or the adapter's."""
     parent: str | None = None
+    """Of a LoRA adapter: the model that it changes."""
     max_model_len: int
     """Longest sequence, prompt and output together [tokens]."""
 
