@@ -46,6 +46,7 @@ _ERRORS = (
     "ModelNotFoundError",
     "OctavoError",
     "QueueFullError",
+    "QueueTimeoutError",
     "RequestError",
     "StepError",
     "UnsupportedFeatureError",

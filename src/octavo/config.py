@@ -28,6 +28,8 @@ MAX_BLOCKS = 2**31 - 1
 MAX_BATCHED_TOKENS = 1_048_576
 MAX_SEQS = 65_536
 MAX_WAITING_REQUESTS = 16_777_216
+MAX_WAITING_TOKENS = 2**40
+MAX_QUEUE_TIMEOUT = 86_400
 MAX_THREADS = 1024
 MAX_LORAS = 1024
 
@@ -122,12 +124,22 @@ class SchedulerConfig:
     """First come first served, or by priority (lower first)."""
     max_waiting_requests: int = 4096
     """Bound of the waiting queue; further requests are refused."""
+    max_waiting_tokens: int = 4_194_304
+    """Bound of the waiting prompts together [tokens]; further requests are refused."""
+    queue_timeout: float = 0.0
+    """Refuse a request that was not admitted after so many seconds; 0 sets no limit."""
 
     def __post_init__(self) -> None:
         check_types(self)
         check_bounds("max_num_batched_tokens", self.max_num_batched_tokens, MAX_BATCHED_TOKENS)
         check_bounds("max_num_seqs", self.max_num_seqs, MAX_SEQS)
         check_bounds("max_waiting_requests", self.max_waiting_requests, MAX_WAITING_REQUESTS)
+        check_bounds("max_waiting_tokens", self.max_waiting_tokens, MAX_WAITING_TOKENS)
+        if not 0.0 <= self.queue_timeout <= MAX_QUEUE_TIMEOUT:
+            raise ConfigError(
+                f"queue_timeout must be between 0 and {MAX_QUEUE_TIMEOUT} seconds, "
+                f"got {shown(self.queue_timeout)}"
+            )
         if self.long_prefill_token_threshold < 0:
             raise ConfigError(
                 f"long_prefill_token_threshold must be at least 0, "

@@ -10,6 +10,7 @@ A message says what was got, what the limit is and the way out, because the read
     │   └── UnsupportedFeatureError valid elsewhere, not built here
     ├── CapacityError             try again later (HTTP 429 or 503)
     │   ├── QueueFullError          the waiting queue is at its bound
+    │   ├── QueueTimeoutError       it waited too long to be admitted
     │   └── DrainingError           shutting down
     ├── EngineError               our fault (HTTP 5xx)
     │   ├── ModelLoadError          a file that is truncated, malformed or of an unknown kind
@@ -62,6 +63,10 @@ class CapacityError(OctavoError):
 
 class QueueFullError(CapacityError):
     """The waiting queue is at its bound."""
+
+
+class QueueTimeoutError(CapacityError):
+    """The request waited too long in the queue, and nothing of it was computed."""
 
 
 class DrainingError(CapacityError):

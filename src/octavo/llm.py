@@ -23,6 +23,7 @@ from octavo.engine.prompt import (
     list_prompts,
     template_variables,
 )
+from octavo.engine.queue_place import QueuePlace
 from octavo.engine.request_check import check_pooling_params, checked_params
 from octavo.engine.tokenizer import ChatMessage, Tokenizer
 from octavo.errors import CapacityError, InvalidRequestError, QueueFullError
@@ -314,7 +315,7 @@ class LLM:
                     token_ids,
                     request.params,
                     prompt=text,
-                    priority=request.priority,
+                    place=QueuePlace(request.priority),
                     cache_salt=cache_salt,
                     adapter=request.adapter,
                 )

@@ -1,5 +1,7 @@
 """Texts with a shape, and embeddings, are the same bits whatever else happens."""
 
+import math
+
 import pytest
 from same_bits import GREEDY, SAMPLED, TEXTS, bits_of
 
@@ -61,3 +63,37 @@ def test_an_embedding_is_the_same_in_any_chunks_any_company_and_after_any_preemp
 
     assert embed(s, preempt) == alone
     assert s.built.engine.core.scheduler.stats.num_preemptions > 0
+
+
+class Poisoned:
+    """An interpreter whose second row of logits has a NaN from the third step on, of at least three rows."""
+
+    def __init__(self, interpreter):
+        self.interpreter, self.num_runs, self.num_poisoned = interpreter, 0, 0
+
+    def __getattr__(self, name):
+        return getattr(self.interpreter, name)
+
+    def run(self, step):
+        logits = self.interpreter.run(step)
+        self.num_runs += 1
+        if self.num_runs > 2 and len(logits) > 2 and not self.num_poisoned:
+            logits[1, 7] = math.nan
+            self.num_poisoned += 1
+        return logits
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_a_nan_in_one_row_fails_that_request_alone(session, params):
+    alone = [session().bits(text, params) for text in TEXTS[:4]]
+    s = session()
+    runner = s.built.engine.core.runner
+    runner._interpreter = poisoned = Poisoned(runner._interpreter)
+    names = [s.add(text, params) for text in TEXTS[:4]]
+    outputs = s.finish()
+    choices = [outputs[name].outputs[0] for name in names]
+    assert poisoned.num_poisoned == 1
+    assert (choices[1].finish_reason, len(choices[1].token_ids)) == ("error", 2)
+    assert "non-finite logits at position" in choices[1].error
+    assert [bits_of(choices[i]) for i in (0, 2, 3)] == [alone[i] for i in (0, 2, 3)]
+    assert s.bits(TEXTS[1], params) == alone[1]  # what it left in the cache is sound

@@ -14,6 +14,7 @@ from octavo.engine.engine_thread import EngineThread
 from octavo.engine.lifecycle import EngineState
 from octavo.engine.output_stream import OutputStream
 from octavo.engine.prompt import EncodedPrompt, Prompt, encode_prompt
+from octavo.engine.queue_place import QueuePlace
 from octavo.engine.request_check import check_pooling_params, checked_params
 from octavo.engine.request_record import FinishedRequest
 from octavo.engine.snapshot import EngineSnapshot
@@ -145,6 +146,7 @@ class AsyncEngine:
         *,
         priority: int = 0,
         lora_request: LoRARequest | None = None,
+        tenant: str = "",
         trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Generate; every output holds the whole text so far, the last one is ``finished``.
@@ -154,9 +156,18 @@ class AsyncEngine:
         request within one step. Without a ``request_id`` one is made up that nobody can guess. The adapter of
         a ``lora_request`` is loaded first, if it is not there.
 
+        Args:
+            prompt: text or token ids.
+            sampling_params: how to continue it.
+            request_id: names it for `abort`.
+            priority: lower runs first under the priority policy.
+            lora_request: the adapter to use; ``None`` for the model as it is.
+            tenant: whose it is; tenants that wait are served in turn.
+            trace_headers: handed on, unread, to whoever records requests that have ended.
+
         Raises:
             RequestError: the request is at fault.
-            CapacityError: the queue is full, or the engine is shutting down.
+            CapacityError: the queue is full, it waited too long, or the engine is shutting down.
             EngineError: `start` was not called.
             EngineDeadError: the engine has stopped for good.
         """
@@ -168,6 +179,7 @@ class AsyncEngine:
             sampling_params,
             request_id,
             priority=priority,
+            tenant=tenant,
             adapter=None if lora_request is None else lora_request.lora_name,
             trace_headers=trace_headers,
         )
@@ -187,6 +199,7 @@ class AsyncEngine:
         request_id: str | None = None,
         *,
         priority: int = 0,
+        tenant: str = "",
         trace_headers: Mapping[str, str] | None = None,
     ) -> EmbeddingRequestOutput:
         """The embedding of a prompt: the mean of the last hidden states of its tokens.
@@ -196,7 +209,9 @@ class AsyncEngine:
         """
         params = PoolingParams() if pooling_params is None else pooling_params
         check_pooling_params(params)
-        stream = await self._open(prompt, params, request_id, priority=priority, trace_headers=trace_headers)
+        stream = await self._open(
+            prompt, params, request_id, priority=priority, tenant=tenant, trace_headers=trace_headers
+        )
         try:
             return EmbeddingRequestOutput.of(await stream.next())
         finally:
@@ -210,6 +225,7 @@ class AsyncEngine:
         *,
         priority: int,
         adapter: str | None = None,
+        tenant: str,
         trace_headers: Mapping[str, str] | None,
     ) -> OutputStream:
         """Send a request on its way; the stream must be closed in the end."""
@@ -226,7 +242,7 @@ class AsyncEngine:
                 token_ids,
                 params,
                 prompt=text,
-                priority=priority,
+                place=QueuePlace(priority, tenant),
                 cache_salt=cache_salt,
                 adapter=adapter,
                 trace_headers=trace_headers,

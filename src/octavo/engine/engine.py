@@ -1,5 +1,6 @@
 """`Engine`: requests in, outputs out, one step at a time. The synchronous front that all others drive."""
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from octavo.engine.choice import choice_ids
 from octavo.engine.core import EngineCore
 from octavo.engine.grammar import GrammarCompiler
 from octavo.engine.output_processor import OutputProcessor, ProcessedUpdates
+from octavo.engine.queue_place import ANY_PLACE, QueuePlace
 from octavo.engine.request_check import check_place, check_request, split_params
 from octavo.engine.telemetry import EngineTelemetry
 from octavo.engine.tokenizer import Tokenizer
@@ -87,7 +89,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do."""
-        return self.core.scheduler.has_work
+        return self.core.scheduler.has_work or self.core.scheduler.next_deadline <= self._clock()
 
     @property
     def max_num_tokens(self) -> int:
@@ -97,7 +99,10 @@ class Engine:
     @property
     def patience_s(self) -> float | None:
         """How soon `has_work` may change by itself [s]; ``None`` if only a call changes it."""
-        return POLL_S if self.core.scheduler.num_held_back else None
+        if self.core.scheduler.num_held_back:
+            return POLL_S
+        deadline = self.core.scheduler.next_deadline
+        return None if deadline == math.inf else max(deadline - self._clock(), 0.0)
 
     @property
     def num_output_tokens(self) -> int:
@@ -116,7 +121,7 @@ class Engine:
         params: SamplingParams | PoolingParams,
         *,
         prompt: str | None = None,
-        priority: int = 0,
+        place: QueuePlace = ANY_PLACE,
         cache_salt: str | None = None,
         adapter: str | None = None,
         trace_headers: Mapping[str, str] | None = None,
@@ -128,7 +133,7 @@ class Engine:
             prompt_token_ids: at least one id, each in ``range(vocab_size)``.
             params: how tokens are chosen and when it ends, or how an embedding of the prompt is made.
             prompt: the text that the ids come from, returned with the output.
-            priority: lower runs first under the priority policy.
+            place: where it stands among others that wait.
             cache_salt: only requests with the same salt share cached blocks.
             adapter: name of a loaded LoRA adapter; ``None`` for the model as it is.
             trace_headers: handed on, unread, to whoever records requests that have ended.
@@ -140,23 +145,21 @@ class Engine:
             QueueFullError: too many requests are waiting.
             EngineDeadError: the engine has stopped.
         """
-        check_place(request_id, priority)
+        check_place(request_id, place)
         sampling, _ = split_params(params)
         self._check_id_is_free(request_id)
         check_request(prompt_token_ids, sampling, cache_salt=cache_salt, vocab_size=self.tokenizer.vocab_size)
         loaded = None if adapter is None else self.adapters.get(adapter)
         names = choice_ids(request_id, sampling.n)
         requests = self._make_requests(
-            names, prompt_token_ids, params, priority=priority, cache_salt=cache_salt, adapter=loaded
-        )
-        progress = self._outputs.prepare(
-            request_id,
             names,
-            prompt=prompt,
-            prompt_token_ids=requests[0].prompt_token_ids,
-            params=sampling,
-            seed=requests[0].seed,
+            prompt_token_ids,
+            params,
+            place=place,
+            cache_salt=cache_salt,
+            adapter=loaded,
         )
+        progress = self._outputs.prepare(request_id, names, prompt=prompt, first=requests[0])
         # Nothing can fail after the scheduler has taken them.
         self.core.add(*requests)
         self._outputs.add(progress)
@@ -169,7 +172,7 @@ class Engine:
         prompt_token_ids: Sequence[int],
         params: SamplingParams | PoolingParams,
         *,
-        priority: int,
+        place: QueuePlace,
         cache_salt: str | None,
         adapter: LoadedAdapter | None,
     ) -> list[Request]:
@@ -182,7 +185,8 @@ class Engine:
             seed=self._seeds() if sampling.seed is None else sampling.seed,
             eos_token_ids=self.tokenizer.eos_token_ids,
             arrival_time=self._clock(),
-            priority=priority,
+            priority=place.priority,
+            tenant=place.tenant,
             block_hasher=self._block_hasher,
             pooling=pooling,
             prerequisite=self._compile(sampling.structured_outputs),
@@ -229,7 +233,7 @@ class Engine:
     def _end_refused(self) -> list[RequestOutput]:
         """End the requests that cannot be admitted any more."""
         outputs = []
-        for choice_id, error in self.core.scheduler.take_refused():
+        for choice_id, error in self.core.scheduler.take_refused(self._clock()):
             ended = self._outputs.refuse(choice_id, error)
             if ended is None:
                 continue

@@ -13,8 +13,8 @@ from octavo.engine.token_text import logprobs_with_text
 from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import OctavoError
 from octavo.outputs import Logprobs, RequestOutput
-from octavo.sampling_params import RequestOutputKind, SamplingParams
-from octavo.sched.request import FinishReason
+from octavo.sampling_params import RequestOutputKind
+from octavo.sched.request import FinishReason, Request
 from octavo.sched.update import RequestUpdate
 
 
@@ -105,23 +105,22 @@ class OutputProcessor:
         choice_ids: Sequence[str],
         *,
         prompt: str | None,
-        prompt_token_ids: Sequence[int],
-        params: SamplingParams,
-        seed: int,
+        first: Request,
     ) -> RequestProgress:
         """Make everything that a request needs here, for `add`.
 
-        Choice i is the scheduler's request ``choice_ids[i]``.
+        Choice i is the scheduler's request ``choice_ids[i]``, of which ``first`` is the first.
         """
+        params = first.sampling_params
         choices = {
-            choice_id: Choice(self._tokenizer, params, index=index, seed=seed)
+            choice_id: Choice(self._tokenizer, params, index=index, seed=first.seed)
             for index, choice_id in enumerate(choice_ids)
         }
         # The first token has none, and those of the others come all at once; until then there are none.
-        has_them = params.prompt_logprobs is not None and len(prompt_token_ids) == 1
+        has_them = params.prompt_logprobs is not None and first.num_prompt_tokens == 1
         prompt_logprobs: list[Logprobs | None] | None = [None] if has_them else None
         return RequestProgress(
-            request_id, prompt, prompt_token_ids, params.output_kind, choices, prompt_logprobs
+            request_id, prompt, first.prompt_token_ids, params.output_kind, choices, prompt_logprobs
         )
 
     def add(self, progress: RequestProgress) -> None:

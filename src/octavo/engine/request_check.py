@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from octavo.diagnostics import shown
+from octavo.engine.queue_place import QueuePlace
 from octavo.errors import InvalidRequestError
 from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import RequestOutputKind, SamplingParams
@@ -11,12 +12,15 @@ _NO_SAMPLING = SamplingParams(temperature=0.0, max_tokens=1, seed=0, output_kind
 """Of a request that ends with an embedding."""
 
 
-def check_place(request_id: object, priority: object) -> None:
-    """Outputs are found by the id, and queues are ordered by the priority.
+def check_place(request_id: object, place: QueuePlace) -> None:
+    """Outputs are found by the id, and queues are ordered by the priority and the tenant.
 
     Raises:
-        InvalidRequestError: the id is no string, or the priority no integer.
+        InvalidRequestError: the id or the tenant is no string, or the priority no integer.
     """
+    priority, tenant = place
+    if not isinstance(tenant, str):
+        raise InvalidRequestError(f"tenant must be a string, got {shown(tenant)}", param="tenant")
     if not isinstance(request_id, str):
         raise InvalidRequestError(f"request_id must be a string, got {shown(request_id)}", param="request_id")
     if type(priority) is not int:

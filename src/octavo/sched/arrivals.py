@@ -1,12 +1,13 @@
 """`Arrivals`: requests on their way into the waiting queue, and those that never get there."""
 
+import math
 from collections import deque
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from octavo.errors import EngineError, OctavoError
-from octavo.sched.queue import WaitingQueue
-from octavo.sched.request import Request
+from octavo.errors import EngineError, OctavoError, QueueTimeoutError
+from octavo.sched.fair_queue import FairQueue
+from octavo.sched.request import Request, RequestStatus
 
 
 class Refusal(NamedTuple):
@@ -21,12 +22,17 @@ class Arrivals:
 
     Whoever is held back is not in the queue, so it costs no step anything.
 
+    A request that was never admitted within the time limit is refused, with its siblings.
+
     Args:
         queue: where requests go that are ready.
+        timeout_s: how long a request may wait to be admitted; 0 sets no limit.
     """
 
-    def __init__(self, queue: WaitingQueue) -> None:
+    def __init__(self, queue: FairQueue, *, timeout_s: float = 0.0) -> None:
         self._queue = queue
+        self._timeout_s = timeout_s
+        self._by_arrival: deque[Request] = deque()
         self._held_back: dict[str, Request] = {}
         self._completed: deque[Request] = deque()  # appended to by the threads that make what is needed
 
@@ -35,12 +41,27 @@ class Arrivals:
         return len(self._held_back)
 
     @property
+    def num_waiting_tokens(self) -> int:
+        """Prompt tokens of all requests here and in the queue."""
+        held_back = self._held_back.values()
+        return self._queue.num_tokens + sum(request.num_prompt_tokens for request in held_back)
+
+    @property
+    def next_deadline(self) -> float:
+        """When the oldest request that was never admitted is to be refused; infinite if there is none."""
+        while self._by_arrival and self._by_arrival[0].status is not RequestStatus.WAITING:
+            self._by_arrival.popleft()
+        return self._by_arrival[0].arrival_time + self._timeout_s if self._by_arrival else math.inf
+
+    @property
     def has_news(self) -> bool:
-        """Whether `take_refused` has something to do."""
+        """Whether somebody who was held back need be no more."""
         return bool(self._completed)
 
     def add(self, request: Request) -> None:
         """Let a new request wait: in the queue, or here until it may go there."""
+        if self._timeout_s > 0 and request.choice_index == 0:
+            self._by_arrival.append(request)
         prerequisite = request.prerequisite
         if prerequisite is None:
             self._queue.push(request)
@@ -56,12 +77,15 @@ class Arrivals:
         """Take a request from here or from the queue; returns whether it was in either."""
         return self._held_back.pop(request_id, None) is not None or self._queue.remove(request_id)
 
-    def take_refused(self) -> list[Refusal]:
-        """Let those into the queue whose wait is over; returns those that got an error instead.
+    def take_refused(self, now: float) -> list[Refusal]:
+        """Let those into the queue whose wait is over; returns those that must be ended instead.
 
         They stay here until they are removed.
+
+        Args:
+            now: on the clock of the requests' arrival times [s].
         """
-        refused = []
+        refused = self._take_expired(now)
         while self._completed:
             request = self._completed.popleft()
             if self._held_back.get(request.request_id) is not request or request.prerequisite is None:
@@ -73,6 +97,18 @@ class Arrivals:
             else:
                 refused.append(Refusal(request.request_id, _told(error)))
         return refused
+
+    def _take_expired(self, now: float) -> list[Refusal]:
+        expired = []
+        while self.next_deadline <= now:
+            request = self._by_arrival.popleft()
+            waited_s = now - request.arrival_time
+            error = QueueTimeoutError(
+                f"the request waited {waited_s:.1f} s and may wait {self._timeout_s:g} s (queue_timeout); "
+                f"{len(self._queue)} requests are waiting; try again later"
+            )
+            expired.append(Refusal(request.request_id, error))
+        return expired
 
 
 def _told(error: BaseException) -> OctavoError:

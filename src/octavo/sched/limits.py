@@ -49,6 +49,21 @@ class SequenceLimit:
         )
 
 
+def check_queue_tokens(num_waiting: int, num_new: int, max_waiting: int) -> None:
+    """Refuse requests that come together and whose prompts [tokens] the queue has no room for.
+
+    An empty queue takes anything: what never fits would otherwise be told to come again.
+
+    Raises:
+        QueueFullError: prompts of too many tokens are waiting.
+    """
+    if num_waiting and num_waiting + num_new > max_waiting:
+        raise QueueFullError(
+            f"prompts of {num_waiting} tokens are waiting and {num_new} more exceed the limit of "
+            f"{max_waiting} (max_waiting_tokens); try again later"
+        )
+
+
 def check_queue(num_waiting: int, num_new: int, max_waiting: int) -> None:
     """Refuse requests that come together and for which the queue has no room.
 

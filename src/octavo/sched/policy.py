@@ -3,14 +3,15 @@
 from typing import Protocol
 
 from octavo.config import PolicyName
-from octavo.sched.queue import FCFSQueue, PriorityQueue, WaitingQueue
+from octavo.sched.fair_queue import FairQueue
+from octavo.sched.queue import FCFSQueue, PriorityQueue
 from octavo.sched.request import Request
 
 
 class SchedulingPolicy(Protocol):
     """The two decisions that a policy takes."""
 
-    def make_queue(self) -> WaitingQueue:
+    def make_queue(self) -> FairQueue:
         """An empty waiting queue in this policy's order."""
         ...
 
@@ -26,9 +27,9 @@ class SchedulingPolicy(Protocol):
 class FCFSPolicy:
     """First come, first served: the request admitted last gives way."""
 
-    def make_queue(self) -> WaitingQueue:
-        """An empty queue in order of arrival."""
-        return FCFSQueue()
+    def make_queue(self) -> FairQueue:
+        """An empty queue: tenants in turn, each in order of arrival."""
+        return FairQueue(FCFSQueue, heeds_priority=False)
 
     def victim(self, running: dict[str, Request]) -> Request:
         """The request admitted last."""
@@ -38,9 +39,9 @@ class FCFSPolicy:
 class PriorityPolicy:
     """Lower priority values first: the request with the highest gives way, the latest among equals."""
 
-    def make_queue(self) -> WaitingQueue:
-        """An empty queue in order of precedence."""
-        return PriorityQueue()
+    def make_queue(self) -> FairQueue:
+        """An empty queue: by priority, then tenants in turn, each in order of precedence."""
+        return FairQueue(PriorityQueue, heeds_priority=True)
 
     def victim(self, running: dict[str, Request]) -> Request:
         """The request that comes last in order of precedence."""

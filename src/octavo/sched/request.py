@@ -63,6 +63,8 @@ class Request:
     """Orders requests of equal priority [s]; any clock, as long as all requests use the same."""
     priority: int = 0
     """Lower runs first under the priority policy."""
+    tenant: str = ""
+    """Whose it is: tenants that wait are served in turn."""
     pooling: PoolingParams | None = None
     """Set if it ends with an embedding of its prompt, and generates nothing."""
     choice_index: int = 0
@@ -169,6 +171,7 @@ class Request:
             eos_token_ids=self.eos_token_ids,
             arrival_time=self.arrival_time,
             priority=self.priority,
+            tenant=self.tenant,
             choice_index=choice_index,
             first_sibling=self,
             block_hasher=self.block_hasher,

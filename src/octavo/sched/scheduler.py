@@ -9,7 +9,7 @@ from octavo.errors import ConfigError, InvalidRequestError, InvariantError
 from octavo.kv.manager import KVCacheManager
 from octavo.sched.admission import Admission
 from octavo.sched.arrivals import Arrivals, Refusal
-from octavo.sched.limits import SequenceLimit, check_queue
+from octavo.sched.limits import SequenceLimit, check_queue, check_queue_tokens
 from octavo.sched.output import RequestResult, RunnerOutput, SchedulerOutput
 from octavo.sched.pause import PauseMode
 from octavo.sched.policy import make_policy
@@ -54,7 +54,7 @@ class Scheduler:
         self._policy = make_policy(config.scheduling_policy)
         self._requests: dict[str, Request] = {}
         self.waiting = self._policy.make_queue()
-        self._arrivals = Arrivals(self.waiting)
+        self._arrivals = Arrivals(self.waiting, timeout_s=config.queue_timeout)
         self.running: dict[str, Request] = {}
         self._released_ids: list[str] = []
         self._under_way: StepPlan | None = None
@@ -90,19 +90,26 @@ class Scheduler:
             self.limit.check(request)
             new_ids.add(request.request_id)
         check_queue(self.num_waiting, len(requests), self._config.max_waiting_requests)
+        num_new_tokens = sum(request.num_prompt_tokens for request in requests)
+        check_queue_tokens(self._arrivals.num_waiting_tokens, num_new_tokens, self._config.max_waiting_tokens)
         for request in requests:
             self._num_arrivals += 1
             request.arrival_index = self._num_arrivals
             self._requests[request.request_id] = request
             self._arrivals.add(request)
 
-    def take_refused(self) -> list[Refusal]:
+    def take_refused(self, now: float) -> list[Refusal]:
         """Let requests into the queue that were held back for something that is ready now.
 
         Returns:
-            Those that must be ended, see `finish`, because they cannot get what they need.
+            Those that must be ended, see `finish`, because they cannot get what they need or waited too long.
         """
-        return self._arrivals.take_refused()
+        return self._arrivals.take_refused(now)
+
+    @property
+    def next_deadline(self) -> float:
+        """When the next request has waited too long, on the clock of arrival times [s]."""
+        return self._arrivals.next_deadline
 
     def finish(self, request_id: str, reason: FinishReason, *, stop_reason: int | str | None = None) -> bool:
         """End a request from outside, in whatever state it is: an abort, or a stop string was found.

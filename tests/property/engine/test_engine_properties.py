@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from octavo.engine.choice import choice_ids
+from octavo.engine.queue_place import QueuePlace
 from octavo.engine.stop_strings import StopStringScanner
 from octavo.errors import ContextLengthError, StepError
 from octavo.kv.invariants import check_invariants
@@ -97,7 +98,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.num_added += 1
         params = SamplingParams(n=n, max_tokens=max_tokens, stop=stop)
         try:
-            self.engine.add_request(name, prefix + rest, params, priority=priority)
+            self.engine.add_request(name, prefix + rest, params, place=QueuePlace(priority))
         except ContextLengthError:
             return
         self.asked[name] = (prefix + rest, params)

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from engine_fakes import EOS, VOCAB_SIZE, make_engine, piece, run_to_end
 
+from octavo.engine.queue_place import QueuePlace
 from octavo.errors import ContextLengthError, InvalidRequestError, QueueFullError
 from octavo.outputs import CompletionOutput
 from octavo.sampling_params import RequestOutputKind, SamplingParams
@@ -331,7 +332,7 @@ def test_a_request_named_like_a_choice_of_another_one_meets_nobody(policy, other
     fake = make_engine(ends_at_once, scheduling_policy=policy)
     fake.engine.add_request("a", PROMPT, SamplingParams(n=2, max_tokens=3))
     fake.engine.step()
-    fake.engine.add_request("a#0", other, SamplingParams(max_tokens=8), priority=-1)
+    fake.engine.add_request("a#0", other, SamplingParams(max_tokens=8), place=QueuePlace(-1))
     outputs = run_to_end(fake.engine)
     assert [choice.text for choice in outputs["a"].outputs] == ["", "one"]
     assert outputs["a#0"].outputs[0].text == "stranger"

@@ -8,20 +8,14 @@ from octavo.engine.output_processor import OutputProcessor, StopFound
 from octavo.outputs import Logprob
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sched.output import TokenLogprobs
-from octavo.sched.request import FinishReason
+from octavo.sched.request import FinishReason, Request
 from octavo.sched.update import RequestUpdate
 
 
 def processor_with(choice_ids=("r",), prompt=(1, 2, 3), **params):
     processor = OutputProcessor(ByteTokenizer())
-    progress = processor.prepare(
-        "r",
-        choice_ids,
-        prompt="text",
-        prompt_token_ids=prompt,
-        params=SamplingParams(n=len(choice_ids), **params),
-        seed=5,
-    )
+    first = Request(choice_ids[0], prompt, SamplingParams(n=len(choice_ids), **params), seed=5)
+    progress = processor.prepare("r", choice_ids, prompt="text", first=first)
     processor.add(progress)
     return processor
 

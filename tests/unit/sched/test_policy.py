@@ -4,7 +4,6 @@ import pytest
 
 from octavo.sampling_params import SamplingParams
 from octavo.sched.policy import FCFSPolicy, PriorityPolicy, make_policy
-from octavo.sched.queue import FCFSQueue, PriorityQueue
 from octavo.sched.request import Request
 
 
@@ -35,6 +34,10 @@ def test_priority_victim_is_the_last_in_priority_then_arrival(requests, victim):
     assert PriorityPolicy().victim(running(*requests)).request_id == victim
 
 
-def test_policies_by_name_bring_their_queue():
-    assert isinstance(make_policy("fcfs").make_queue(), FCFSQueue)
-    assert isinstance(make_policy("priority").make_queue(), PriorityQueue)
+@pytest.mark.parametrize(("name", "expected"), [("fcfs", ["0", "1", "2"]), ("priority", ["1", "2", "0"])])
+def test_policies_by_name_bring_their_queue(name, expected):
+    queue = make_policy(name).make_queue()
+    for request in running((5, 0.0), (0, 1.0), (0, 2.0)).values():
+        queue.push(request)
+    assert [request.request_id for request in queue] == expected
+    assert [queue.pop().request_id for _ in expected] == expected

@@ -43,7 +43,15 @@ def test_grant_of_a_part_reserves_the_blocks_of_the_rest():
     plan, request = make_plan(), make_request(17)
     plan.grant(request, 3, TableChange(0, [7]), is_new=True)
     assert not plan.scheduled["r"].samples
-    assert plan.scheduled["r"].new_request == (tuple(range(17)), [], request.sampling_params, 3, 1, None)
+    assert plan.scheduled["r"].new_request == (
+        tuple(range(17)),
+        [],
+        request.sampling_params,
+        3,
+        1,
+        None,
+        None,
+    )
     assert plan.reserved_blocks == 4
 
 
