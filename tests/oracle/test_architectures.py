@@ -125,3 +125,18 @@ def beside_a_neighbour(interpreter: Interpreter, token_ids: np.ndarray) -> np.nd
     parts = [Part(0, len(other)), Part(0, len(token_ids))]
     step = make_step(parts, tables, token_ids=both, logit_rows=range(len(both)))
     return interpreter.run(step)[len(other) :].copy()
+
+
+@pytest.mark.parametrize(("kind", "largest_error"), [("int8", 0.1), ("int4", 0.5)])
+def test_quantised_weights_stay_within_a_share_of_what_logits_differ_by(
+    case, kind, largest_error, tmp_path, monkeypatch
+):
+    """Root mean squares: of the errors, over the logits around their mean. Random weights are the worst."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    interpreter = make_native(case._replace(model=load_model(case.model.path, quantization=kind)))
+    errors = all_logits(interpreter, case.token_ids, [44])[case.positions] - case.logits
+    interpreter.close()
+    spread = case.logits - case.logits.mean(axis=1, keepdims=True)
+    share = np.sqrt(np.mean(errors**2) / np.mean(spread**2))
+    print(f"{case.model.spec.architecture} at {kind}: {share:.4f}")
+    assert share <= largest_error
