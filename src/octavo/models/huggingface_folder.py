@@ -54,6 +54,11 @@ class HuggingFaceFolder:
             ModelLoadError: a file is missing or damaged, or describes a model that is not supported.
         """
         self.path = path
+        if not (path / CONFIG_FILE).is_file():
+            raise ModelLoadError(
+                f"{path}: the folder has no {CONFIG_FILE}; give one with {CONFIG_FILE} and safetensors files,"
+                " or a .gguf file"
+            )
         document = read_json_file(path / CONFIG_FILE, max_bytes=_MAX_CONFIG_BYTES)
         self.config = Config(document, path / CONFIG_FILE)
         self.metadata: Metadata = self.config.metadata(name=path.resolve().name)

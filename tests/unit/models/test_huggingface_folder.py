@@ -157,7 +157,7 @@ def test_a_file_that_is_missing_is_named(tiny_folder, name):
 
 
 def test_an_empty_folder_is_one_line(tmp_path):
-    assert "no such file" in error_of(tmp_path)
+    assert "the folder has no config.json; give one with" in error_of(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json", "tokenizer.json"])
