@@ -106,6 +106,7 @@ inline void find_top(const float* logits, int32_t count, int room, int32_t* top_
 
 inline void write_failed_row(const LogprobArrays& out, int32_t row, int32_t num_top) {
   out.failed[row] = 1;
+  if (out.logprobs == nullptr) return;
   out.logprobs[row] = __builtin_nanf("");
   out.ranks[row] = 0;
   for (int64_t i = int64_t{row} * num_top; i < int64_t{row + 1} * num_top; ++i) {
@@ -123,9 +124,10 @@ struct LogitRow {
 
 inline void write_logprobs(const LogprobArrays& out, int32_t row, int32_t num_top, const LogitRow& from,
                            int32_t token_id) {
+  out.failed[row] = 0;
+  if (out.logprobs == nullptr) return;
   const float token_logit = from.logits[token_id];
   const RowSums sums = sum_row(from.logits, from.vocab_size, from.maximum, token_logit);
-  out.failed[row] = 0;
   out.logprobs[row] = static_cast<float>(static_cast<double>(token_logit) - sums.log_total);
   out.ranks[row] = 1 + sums.larger;
   if (num_top == 0) return;

@@ -183,7 +183,7 @@ struct SoftCapOp {
 
 // Sampling; every array as octavo.kernels.sampling.SamplingInput describes it.
 struct LogprobArrays {
-  float* logprobs;        // [num_rows]
+  float* logprobs;        // [num_rows], or null: `failed` is all that is written
   int32_t* ranks;         // [num_rows]
   int32_t* top_token_ids; // [num_rows, num_top]
   float* top_logprobs;    // [num_rows, num_top]

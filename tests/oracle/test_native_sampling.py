@@ -240,6 +240,34 @@ def test_choices_draw_independently_and_repeat_exactly(sampler):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_nobody_has_to_want_logprobs(sampler, temperature):
+    logits = random_logits(np.random.default_rng(0), 4, 65)
+    logits[2, 40] = np.nan
+    params = sampling_input(4, 65, temperature=temperature, seeds=[1, 2, 3, 4])
+    want = sampler.sample(logits, params)
+    for each in (sampler, ReferenceSampler()):
+        got = each.sample(logits, replace(params, num_top_logprobs=None))
+        np.testing.assert_array_equal(got.token_ids, want.token_ids)
+        assert got.logprobs.failed.tolist() == [False, False, True, False]
+        assert np.isnan(got.logprobs.logprobs).all()
+        assert not got.logprobs.ranks.any()
+
+
+def test_an_input_may_come_again_with_other_numbers(sampler):
+    logits = random_logits(np.random.default_rng(0), 2, 1025)
+    params = sampling_input(2, 1025, temperature=1.0, positions=[0, 0])
+    for position in range(5):
+        params.positions[:] = position
+        fresh = sampling_input(2, 1025, temperature=1.0, positions=[position, position])
+        got, want = sampler.sample(logits, params), sampler.sample(logits, fresh)
+        np.testing.assert_array_equal(got.token_ids, want.token_ids)
+    wide = replace(params, positions=np.zeros(2, np.int64))  # a type that has to be copied
+    first = sampler.sample(logits, wide).token_ids
+    wide.positions[:] = 4
+    assert sampler.sample(logits, wide).token_ids.tolist() == got.token_ids.tolist() != first.tolist()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 40, 64])
 def test_a_row_that_is_not_finite_fails_alone(sampler, bad, temperature, place):

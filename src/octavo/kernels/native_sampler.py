@@ -15,7 +15,7 @@ from octavo.kernels.native_library import (
     as_int32,
 )
 from octavo.kernels.native_pool import NativePool
-from octavo.kernels.sampling import LogprobsOutput, SamplingInput, SamplingOutput, allowed_words
+from octavo.kernels.sampling import LogprobsOutput, SamplingInput, SamplingOutput, allowed_words, no_logprobs
 
 _ROW_FIELDS: tuple[tuple[str, type[np.generic]], ...] = (
     ("temperature", np.float32),
@@ -49,6 +49,7 @@ class NativeSampler:
     def __init__(self, *, library: NativeLibrary, pool: NativePool, isa: str) -> None:
         self._library, self._pool = library, pool
         self._isa = isa.encode()
+        self._latest: _Prepared | None = None
 
     def sample(self, logits: FloatArray, sampling_input: SamplingInput) -> SamplingOutput:
         """Choose a token for each row of ``logits`` [num_rows, vocab_size], which is not changed.
@@ -59,21 +60,21 @@ class NativeSampler:
         """
         logits = _contiguous(logits, np.float32)
         token_ids = np.empty(len(logits), dtype=np.int32)
-        output = _allocate_output(len(logits), sampling_input.num_top_logprobs)
-        arrays = _check_input(sampling_input, *logits.shape)
-        struct = SamplingStruct(
-            **_shape_fields(logits, sampling_input.num_top_logprobs),
-            **{name: address(array) for name, array in arrays.items()},
-            num_penalty_rows=len(arrays["output_counts"]),
-            num_allowed_rows=len(arrays["allowed_tokens"]),
-            num_biases=len(arrays["bias_token_ids"]),
-            num_banned=len(arrays["banned_token_ids"]),
-            token_ids=address(token_ids),
-            out=_output_struct(output),
-        )
+        num_top = sampling_input.num_top_logprobs
+        output = no_logprobs(len(logits), num_top or 0)
+        struct = self._prepare(sampling_input, logits).struct
+        struct.logits, struct.token_ids = address(logits), address(token_ids)
+        struct.out = _output_struct(output, only_failed=num_top is None)
         with self._pool.opened() as pool:
             self._library.call("octavo_sample", pool.address, self._isa, ctypes.byref(struct))
         return SamplingOutput(token_ids=token_ids, logprobs=output)
+
+    def _prepare(self, sampling_input: SamplingInput, logits: FloatArray) -> "_Prepared":
+        """Checked once for an input that comes again, perhaps with other numbers in its arrays."""
+        latest = self._latest
+        if latest is None or not latest.serves(sampling_input, logits):
+            latest = self._latest = _Prepared(sampling_input, *logits.shape)
+        return latest
 
     def logprobs(self, logits: FloatArray, token_ids: IntArray, num_top: int) -> LogprobsOutput:
         """Log-probabilities of given tokens [num_rows] (prompt log-probabilities).
@@ -85,9 +86,15 @@ class NativeSampler:
         logits = _contiguous(logits, np.float32)
         tokens = as_int32(token_ids)
         _check_shape("token_ids", tokens, (len(logits),))
-        output = _allocate_output(len(logits), num_top)
+        output = no_logprobs(len(logits), num_top)
+        num_rows, vocab_size = logits.shape
         struct = SamplingStruct(
-            **_shape_fields(logits, num_top), token_ids=address(tokens), out=_output_struct(output)
+            logits=address(logits),
+            num_rows=num_rows,
+            vocab_size=vocab_size,
+            num_top=num_top,
+            token_ids=address(tokens),
+            out=_output_struct(output),
         )
         with self._pool.opened() as pool:
             self._library.call("octavo_logprobs", pool.address, self._isa, ctypes.byref(struct))
@@ -126,27 +133,36 @@ def _check_input(
     return arrays
 
 
-def _shape_fields(logits: FloatArray, num_top: int) -> dict[str, int]:
-    num_rows, vocab_size = logits.shape
-    return {
-        "logits": address(logits),
-        "num_rows": num_rows,
-        "vocab_size": vocab_size,
-        "num_top": num_top,
-    }
+class _Prepared:
+    """An input's arrays in the types that the library reads, which `struct` points into."""
+
+    def __init__(self, source: SamplingInput, num_rows: int, vocab_size: int) -> None:
+        self._source = source
+        self._shape = (num_rows, vocab_size)
+        self._arrays = _check_input(source, num_rows, vocab_size)
+        self.struct = SamplingStruct(
+            num_rows=num_rows,
+            vocab_size=vocab_size,
+            num_top=source.num_top_logprobs or 0,
+            num_penalty_rows=len(self._arrays["output_counts"]),
+            num_allowed_rows=len(self._arrays["allowed_tokens"]),
+            num_biases=len(self._arrays["bias_token_ids"]),
+            num_banned=len(self._arrays["banned_token_ids"]),
+            **{name: address(array) for name, array in self._arrays.items()},
+        )
+
+    def serves(self, source: SamplingInput, logits: FloatArray) -> bool:
+        """Whether it can be used again: a copy of an array would not show what the array holds now."""
+        return (
+            source is self._source
+            and logits.shape == self._shape
+            and all(array is getattr(source, name) for name, array in self._arrays.items())
+        )
 
 
-def _allocate_output(num_rows: int, num_top: int) -> LogprobsOutput:
-    return LogprobsOutput(
-        logprobs=np.empty(num_rows, dtype=np.float32),
-        ranks=np.empty(num_rows, dtype=np.int32),
-        top_token_ids=np.empty((num_rows, num_top), dtype=np.int32),
-        top_logprobs=np.empty((num_rows, num_top), dtype=np.float32),
-        failed=np.empty(num_rows, dtype=np.bool_),
-    )
-
-
-def _output_struct(output: LogprobsOutput) -> LogprobsStruct:
+def _output_struct(output: LogprobsOutput, *, only_failed: bool = False) -> LogprobsStruct:
+    if only_failed:
+        return LogprobsStruct(failed=address(output.failed))
     return LogprobsStruct(
         logprobs=address(output.logprobs),
         ranks=address(output.ranks),

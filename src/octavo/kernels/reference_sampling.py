@@ -8,7 +8,7 @@ import numpy.typing as npt
 from octavo.kernels.interpreter import FloatArray, IntArray
 from octavo.kernels.philox import uniform
 from octavo.kernels.reference_exp import exp_float32
-from octavo.kernels.sampling import LogprobsOutput, SamplingInput, SamplingOutput
+from octavo.kernels.sampling import LogprobsOutput, SamplingInput, SamplingOutput, no_logprobs
 
 
 class ReferenceSampler:
@@ -23,19 +23,19 @@ class ReferenceSampler:
         choices = [sample_row(row, sampling_input, index) for index, row in enumerate(logits)]
         token_ids = np.array([0 if token is None else token for token in choices], np.int32)
         failed = np.array([token is None for token in choices], np.bool_)
-        output = self.logprobs(logits, token_ids, sampling_input.num_top_logprobs)
+        num_top = sampling_input.num_top_logprobs
+        if num_top is None:
+            output = no_logprobs(len(logits))
+            output.failed[:] = ~np.isfinite(logits).all(axis=-1)
+        else:
+            output = self.logprobs(logits, token_ids, num_top)
         return SamplingOutput(token_ids=token_ids, logprobs=replace(output, failed=output.failed | failed))
 
     def logprobs(self, logits: FloatArray, token_ids: IntArray, num_top: int) -> LogprobsOutput:
         """Log-probabilities of given tokens [num_rows] and of the ``num_top`` most likely ones."""
         num_rows = len(logits)
-        output = LogprobsOutput(
-            logprobs=np.full(num_rows, np.nan, np.float32),
-            ranks=np.zeros(num_rows, np.int32),
-            top_token_ids=np.zeros((num_rows, num_top), np.int32),
-            top_logprobs=np.full((num_rows, num_top), np.nan, np.float32),
-            failed=np.array([not np.isfinite(row).all() for row in logits], np.bool_),
-        )
+        output = no_logprobs(num_rows, num_top)
+        output.failed[:] = [not np.isfinite(row).all() for row in logits]
         for row in np.flatnonzero(~output.failed):
             token, row_logits = token_ids[row], logits[row]
             row_logprobs = log_softmax(row_logits)

@@ -43,8 +43,9 @@ class SamplingInput:
     """[num_rows]; the row's index into the array below, or -1 if every token may be sampled."""
     allowed_tokens: npt.NDArray[np.uint32]
     """[num_allowed_rows, `allowed_words`]; bit ``t % 32`` of word ``t // 32`` is set if token t may be."""
-    num_top_logprobs: int = 0
-    """Most likely tokens to report per row, 0 … 20; the same for all rows, the caller cuts."""
+    num_top_logprobs: int | None = 0
+    """Most likely tokens to report per row, 0 … 20; the same for all rows, the caller cuts. ``None``: nobody
+    wants log-probabilities, not even of the row's token; those are NaN then, and ranks 0."""
 
 
 def allowed_words(vocab_size: int) -> int:
@@ -66,6 +67,17 @@ class LogprobsOutput:
     """[num_rows, num_top]"""
     failed: npt.NDArray[np.bool_]
     """[num_rows]; the row has a NaN or an infinite logit, so none of its numbers mean anything."""
+
+
+def no_logprobs(num_rows: int, num_top: int = 0) -> LogprobsOutput:
+    """What stands where there is no number: NaN, and 0 for ranks and ids; no row has failed."""
+    return LogprobsOutput(
+        logprobs=np.full(num_rows, np.nan, np.float32),
+        ranks=np.zeros(num_rows, np.int32),
+        top_token_ids=np.zeros((num_rows, num_top), np.int32),
+        top_logprobs=np.full((num_rows, num_top), np.nan, np.float32),
+        failed=np.zeros(num_rows, np.bool_),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,14 +46,16 @@ class SamplingRows:
         self._seeds: npt.NDArray[np.uint64] = np.zeros(max_num_seqs, np.uint64)
         self._choice_indices: IntArray = np.zeros(max_num_seqs, np.int32)
         self._penalty_rows: IntArray = np.full(max_num_seqs, NO_PENALTIES, np.int32)
-        self._num_top_logprobs: IntArray = np.zeros(max_num_seqs, np.int32)
+        self._num_top_logprobs: IntArray = np.zeros(max_num_seqs, np.int32)  # -1: no log-probabilities
         self._end_tokens_banned_below: IntArray = np.zeros(max_num_seqs, np.int32)
         self._end_token_ids: list[IntArray] = [_NO_IDS] * max_num_seqs
         self._bias_token_ids: list[IntArray] = [_NO_IDS] * max_num_seqs
         self._bias_values: list[FloatArray] = [_NO_IDS.astype(np.float32)] * max_num_seqs
+        self._latest: tuple[bytes, SamplingInput] | None = None
 
     def set(self, row: int, request: NewRequest) -> None:
         """Fill a row."""
+        self._latest = None
         params = request.sampling_params
         for name, column in self._floats.items():
             column[row] = _clipped(getattr(params, name))
@@ -61,7 +63,9 @@ class SamplingRows:
         self._top_k[row] = min(max(params.top_k, 0), self._vocab_size)
         self._seeds[row] = request.seed
         self._choice_indices[row] = request.choice_index
-        self._num_top_logprobs[row] = min(params.logprobs or 0, self._vocab_size)
+        self._num_top_logprobs[row] = (
+            -1 if params.logprobs is None else min(params.logprobs, self._vocab_size)
+        )
         self._set_end_tokens(row, params, len(request.prompt_token_ids))
         self.masks.set(row, request)
         self._bias_token_ids[row] = np.fromiter(params.logit_bias.keys(), np.int32)
@@ -73,6 +77,7 @@ class SamplingRows:
 
     def clear(self, row: int) -> None:
         """Give back what the row holds beside its place in the arrays."""
+        self._latest = None
         self.masks.clear(row)
         self.penalties.release(int(self._penalty_rows[row]))
         self._penalty_rows[row] = NO_PENALTIES
@@ -88,12 +93,23 @@ class SamplingRows:
         self.masks.advance(rows, token_ids)
 
     def gather(self, rows: IntArray, positions: IntArray) -> SamplingInput:
-        """The parameters of some rows, in that order.
+        """The parameters of some rows, in that order; the same arrays again while the rows stay the same.
 
         Args:
             rows: [num_rows]
             positions: [num_rows]; the position that each sampled token will have in its sequence.
         """
+        key = rows.tobytes()
+        if self._latest is not None and self._latest[0] == key:
+            self._latest[1].positions[:] = positions
+            return self._latest[1]
+        gathered = self._gather(rows, positions.copy())
+        # What is banned and what a mask allows changes from token to token.
+        is_constant = not len(gathered.banned_token_ids) and not len(gathered.allowed_tokens)
+        self._latest = (key, gathered) if is_constant else None
+        return gathered
+
+    def _gather(self, rows: IntArray, positions: IntArray) -> SamplingInput:
         bias_starts, bias_token_ids = _concatenate([self._bias_token_ids[row] for row in rows])
         bias_values = [self._bias_values[row] for row in rows]
         bans = positions < self._end_tokens_banned_below[rows]
@@ -101,6 +117,7 @@ class SamplingRows:
             [self._end_token_ids[row] if banned else _NO_IDS for row, banned in zip(rows, bans, strict=True)]
         )
         allowed = self.masks.gather(rows)
+        num_top_logprobs = int(self._num_top_logprobs[rows].max())
         return SamplingInput(
             **{name: column[rows] for name, column in self._floats.items()},
             top_k=self._top_k[rows],
@@ -117,7 +134,7 @@ class SamplingRows:
             banned_token_ids=banned_token_ids,
             allowed_rows=allowed.rows,
             allowed_tokens=allowed.tokens,
-            num_top_logprobs=int(self._num_top_logprobs[rows].max()),
+            num_top_logprobs=None if num_top_logprobs < 0 else num_top_logprobs,
         )
 
     def _set_end_tokens(self, row: int, params: SamplingParams, num_prompt_tokens: int) -> None:

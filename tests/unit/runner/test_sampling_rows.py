@@ -38,7 +38,7 @@ def test_parameters_come_out_in_the_order_asked_for(rows):
     assert got.choice_indices.tolist() == [3, 0]
     assert got.positions.tolist() == [8, 6]
     assert got.penalty_rows.tolist() == [NO_PENALTIES] * 2
-    assert got.num_top_logprobs == 0
+    assert got.num_top_logprobs is None
 
 
 def test_the_most_top_logprobs_anybody_wants(rows):
@@ -46,7 +46,28 @@ def test_the_most_top_logprobs_anybody_wants(rows):
     rows.set(1, request(logprobs=None))
     rows.set(2, request(logprobs=5))
     assert gather(rows, 0, 1, 2).num_top_logprobs == 5
+    assert gather(rows, 1).num_top_logprobs is None
+    rows.set(1, request(logprobs=0))
     assert gather(rows, 1).num_top_logprobs == 0
+
+
+def test_the_same_rows_are_the_same_arrays_until_one_is_filled_anew(rows):
+    rows.set(0, request(top_k=1))
+    rows.set(1, request(top_k=2))
+    first = gather(rows, 0, 1, positions=[7, 8])
+    again = gather(rows, 0, 1, positions=[8, 9])
+    assert again is first
+    assert again.positions.tolist() == [8, 9]
+    assert gather(rows, 1, 0).top_k.tolist() == [2, 1]
+    rows.clear(1)
+    rows.set(1, request(top_k=3))
+    assert gather(rows, 0, 1).top_k.tolist() == [1, 3]
+
+
+def test_rows_with_bans_are_gathered_each_time(rows):
+    rows.set(0, request(min_tokens=1))
+    assert gather(rows, 0, positions=[2]).banned_token_ids.tolist() == [EOS]
+    assert gather(rows, 0, positions=[3]).banned_token_ids.tolist() == []
 
 
 @pytest.mark.parametrize(
