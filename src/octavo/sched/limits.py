@@ -34,17 +34,19 @@ class SequenceLimit:
             raise InvalidRequestError("the prompt is empty; it needs at least one token", param="prompt")
         if num_tokens < self.max_num_tokens:
             return
+        num_slots = self._num_blocks * self._block_size
+        cache = f"the KV cache has {self._num_blocks} blocks of {self._block_size}"
         if num_tokens >= self._max_model_len:
             raise ContextLengthError(
                 f"the prompt has {num_tokens} tokens, but this model's maximum context length is "
-                f"{self._max_model_len}, prompt and output together (max_model_len); shorten the prompt",
+                f"{self._max_model_len}, prompt and output together (max_model_len; {cache}, or {num_slots} "
+                f"tokens); shorten the prompt",
                 param="prompt",
             )
-        num_slots = self._num_blocks * self._block_size
         raise ContextLengthError(
-            f"the prompt has {num_tokens} tokens, but a sequence may have at most {num_slots}: the KV cache "
-            f"has {self._num_blocks} blocks of {self._block_size}; shorten the prompt or give the KV cache "
-            f"more memory",
+            f"the prompt has {num_tokens} tokens, but a sequence may have at most {num_slots}: {cache} (the "
+            f"model itself takes {self._max_model_len}, max_model_len); shorten the prompt or give the KV "
+            f"cache more memory",
             param="prompt",
         )
 

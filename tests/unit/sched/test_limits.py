@@ -25,7 +25,8 @@ def test_prompt_that_leaves_room_for_one_token_is_taken():
 def test_prompt_longer_than_the_model_is_refused_with_the_numbers():
     limit = SequenceLimit(100, num_blocks=100, block_size=16)
     with pytest.raises(
-        ContextLengthError, match=r"has 100 tokens, .* maximum context length is 100, .* \(max_model_len\)"
+        ContextLengthError,
+        match=r"has 100 tokens, .* maximum context length is 100, .* 100 blocks of 16, or 1600 tokens",
     ):
         limit.check(request_of(100))
 
@@ -33,7 +34,7 @@ def test_prompt_longer_than_the_model_is_refused_with_the_numbers():
 def test_prompt_longer_than_the_cache_is_refused_with_the_numbers():
     limit = SequenceLimit(100, num_blocks=4, block_size=16)
     with pytest.raises(
-        ContextLengthError, match=r"has 64 tokens, .* at most 64: .* 4 blocks of 16; .* memory"
+        ContextLengthError, match=r"has 64 tokens, .* at most 64: .* 4 blocks of 16 .* takes 100, .* memory"
     ):
         limit.check(request_of(64))
 
