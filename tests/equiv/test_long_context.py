@@ -8,7 +8,7 @@ import pytest
 
 NUM_TOKENS = 32_768
 MOST_GROWTH_MIB = 48
-"""Token ids, hashes, block tables and rope tables of the prompt take 10; anything quadratic takes gigabytes."""
+"""Token ids, hashes, block and rope tables of the prompt take 10; anything quadratic takes gigabytes."""
 
 SCRIPT = """
 import json, resource, sys
@@ -17,7 +17,8 @@ from octavo import LLM, SamplingParams
 def peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
-llm = LLM(sys.argv[1], kernels="native", num_threads=2, num_blocks=2100, max_num_batched_tokens=int(sys.argv[2]))
+chunk = int(sys.argv[2])
+llm = LLM(sys.argv[1], kernels="native", num_threads=2, num_blocks=2100, max_num_batched_tokens=chunk)
 prompt = [7 * i % 250 for i in range(int(sys.argv[3]))]
 params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True, logprobs=2)
 llm.generate({"prompt_token_ids": prompt[:600]}, params, use_tqdm=False)
