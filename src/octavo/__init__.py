@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from octavo.config import RunnerConfig as RunnerConfig
     from octavo.config import SchedulerConfig as SchedulerConfig
     from octavo.engine.async_engine import AsyncEngine as AsyncEngine
+    from octavo.kv.receipt import CacheReceipt as CacheReceipt
+    from octavo.kv.receipt import MissReason as MissReason
     from octavo.llm import LLM as LLM
     from octavo.lora_request import LoRARequest as LoRARequest
     from octavo.outputs import CompletionOutput as CompletionOutput
@@ -54,6 +56,7 @@ _ERRORS = (
 _MODULES = {
     "AsyncEngine": "octavo.engine.async_engine",
     "CacheConfig": "octavo.config",
+    "CacheReceipt": "octavo.kv.receipt",
     "CompletionOutput": "octavo.outputs",
     "EmbeddingOutput": "octavo.outputs",
     "EmbeddingRequestOutput": "octavo.outputs",
@@ -61,6 +64,7 @@ _MODULES = {
     "LLM": "octavo.llm",
     "LoRARequest": "octavo.lora_request",
     "Logprob": "octavo.outputs",
+    "MissReason": "octavo.kv.receipt",
     "ModelConfig": "octavo.config",
     "PoolingParams": "octavo.pooling_params",
     "RequestOutput": "octavo.outputs",

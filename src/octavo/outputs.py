@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from octavo.errors import EngineError, OctavoError
+from octavo.kv.receipt import CacheReceipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class RequestOutput:
     """Whether every continuation has ended."""
     embedding: Sequence[float] | None = None
     """Of the prompt, if that was asked for instead of continuations, when it is finished."""
+    cache_receipt: CacheReceipt | None = None
+    """What the first continuation got from the prefix cache, and why no more, from the first token on."""
     refusal: OctavoError | None = None
     """Why it was refused after it had waited; `LLM` and `AsyncEngine` raise it instead of returning this."""
 

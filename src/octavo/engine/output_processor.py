@@ -12,6 +12,7 @@ from octavo.engine.choice import Choice
 from octavo.engine.token_text import logprobs_with_text
 from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import OctavoError
+from octavo.kv.receipt import CacheReceipt
 from octavo.outputs import Logprobs, RequestOutput
 from octavo.sampling_params import RequestOutputKind
 from octavo.sched.request import FinishReason, Request
@@ -48,6 +49,7 @@ class RequestProgress:
     prompt_logprobs: list[Logprobs | None] | None
     num_cached_tokens: int = 0
     embedding: Sequence[float] | None = None
+    cache_receipt: CacheReceipt | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -72,6 +74,7 @@ class RequestProgress:
             self.num_cached_tokens,
             self.is_finished,
             self.embedding,
+            self.cache_receipt,
         )
         if is_delta:
             self.prompt_logprobs = None
@@ -183,6 +186,7 @@ class OutputProcessor:
     def _apply_prompt_part(self, progress: RequestProgress, update: RequestUpdate) -> None:
         progress.num_cached_tokens = max(progress.num_cached_tokens, update.num_cached_tokens)
         progress.embedding = update.embedding
+        progress.cache_receipt = progress.cache_receipt or update.cache_receipt
         if update.prompt_logprobs:
             progress.prompt_logprobs = [None]
             progress.prompt_logprobs += (

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from octavo.errors import ConfigError, InvariantError
 from octavo.kv.block import KVCacheBlock
+from octavo.kv.eviction_log import EvictionLog
 from octavo.kv.free_queue import FreeBlockQueue
 from octavo.kv.hash_map import BlockHashToBlockMap
 from octavo.kv.hashing import BlockHash
@@ -26,12 +27,14 @@ class BlockPool:
         free_block_queue: blocks with ``ref_cnt`` 0, next to be used first.
         cached_blocks: findable blocks, in use or free.
         num_shared_blocks: blocks that more than one holds.
+        eviction_log: what was evicted of late.
         num_evictions: findable blocks handed out again, and so forgotten, since the start.
     """
 
     __slots__ = (
         "blocks",
         "cached_blocks",
+        "eviction_log",
         "free_block_queue",
         "null_block",
         "num_evictions",
@@ -45,6 +48,7 @@ class BlockPool:
         self.null_block = KVCacheBlock(num_blocks)
         self.free_block_queue = FreeBlockQueue(self.blocks)
         self.cached_blocks = BlockHashToBlockMap()
+        self.eviction_log = EvictionLog()
         self.num_shared_blocks = 0
         self.num_evictions = 0
 
@@ -72,6 +76,7 @@ class BlockPool:
         blocks = self.free_block_queue.popleft_n(num_blocks)
         for block in blocks:
             block.ref_cnt = 1
+        self.eviction_log.record(blocks)
         self.num_evictions += self.cached_blocks.remove_findable(blocks)
         return blocks
 
@@ -161,4 +166,5 @@ class BlockPool:
         if self.num_free_blocks != len(self.blocks):
             return False
         self.cached_blocks.clear()
+        self.eviction_log.clear()
         return True

@@ -20,6 +20,7 @@ from octavo.kv.block_table import BlockTable, TableChange
 from octavo.kv.in_flight import PrefixesInFlight
 from octavo.kv.placement import Placement, Span, place_first, place_next
 from octavo.kv.prefix_hit import NO_HIT, PrefixHit
+from octavo.kv.receipt import CacheReceipt, MissReason
 from octavo.kv.request import CacheRequest
 from octavo.kv.step_log import StepLog
 
@@ -94,6 +95,33 @@ class KVCacheManager:
         if next_block >= self._max_hit_blocks(request):
             return False
         return request.block_hashes[next_block] in self.prefixes_in_flight
+
+    def receipt(self, request: CacheRequest, num_found_tokens: int, *, is_salted: bool) -> CacheReceipt:
+        """What a request that is being admitted gets from the cache.
+
+        Args:
+            request: whose it is.
+            num_found_tokens: what it need not compute, by a hit or by a fork.
+            is_salted: whether its extra keys hold a salt.
+        """
+        num_reused, num_copied = num_found_tokens // self.block_size, num_found_tokens % self.block_size > 0
+        num_blocks = -(-request.num_tokens // self.block_size)
+        return CacheReceipt(
+            num_reused,
+            int(num_copied),
+            num_blocks - num_reused - num_copied,
+            num_found_tokens,
+            self._miss_reason(request, num_reused, is_salted=is_salted),
+        )
+
+    def _miss_reason(self, request: CacheRequest, num_found_blocks: int, *, is_salted: bool) -> MissReason:
+        if request.skip_prefix_lookup or not self.enable_prefix_caching:
+            return MissReason.NOT_LOOKED_UP
+        if num_found_blocks >= self._max_hit_blocks(request):
+            return MissReason.LAST_TOKEN
+        if request.block_hashes[num_found_blocks] in self.block_pool.eviction_log:
+            return MissReason.EVICTED
+        return MissReason.SALT if is_salted else MissReason.NEVER_CACHED
 
     def _max_hit_blocks(self, request: CacheRequest) -> int:
         return (request.num_tokens - 1) // self.block_size

@@ -122,6 +122,9 @@ class Admission:
         is_resumed = request.num_preemptions > 0
         if not is_resumed:
             request.num_cached_tokens = num_forked_tokens + num_hit_tokens
+            request.cache_receipt = self._kv.receipt(
+                request, request.num_cached_tokens, is_salted=request.is_salted
+            )
         was_looked_up = self._kv.enable_prefix_caching and not request.skip_prefix_lookup
         if was_looked_up and not num_forked_tokens:
             self._stats.record_lookup(request.num_tokens, num_hit_tokens, is_resumed=is_resumed)

@@ -18,7 +18,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from octavo.kv.hashing import BlockHash, BlockHasher, ExtraKey, check_extra_keys, request_root
+from octavo.kv.hashing import BlockHash, BlockHasher, ExtraKey, ExtraKeyKind, check_extra_keys, request_root
+from octavo.kv.receipt import CacheReceipt
 from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import SamplingParams
 
@@ -90,6 +91,8 @@ class Request:
     """Tokens whose K/V is in the cache, or will be when the step under way has run."""
     num_cached_tokens: int = field(init=False, default=0)
     """Tokens that the first admission found in the cache instead of computing them."""
+    cache_receipt: CacheReceipt | None = field(init=False, default=None)
+    """What the first admission got from the cache."""
     num_preemptions: int = field(init=False, default=0)
     block_hashes: list[BlockHash] = field(init=False, repr=False, default_factory=list)
     """One per full block of known tokens; only ever appended to."""
@@ -133,6 +136,11 @@ class Request:
     def output_token_ids(self) -> list[int]:
         """The generated tokens, as a copy."""
         return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def is_salted(self) -> bool:
+        """Whether a cache salt keeps its blocks apart."""
+        return any(key.kind is ExtraKeyKind.CACHE_SALT for key in self.extra_keys)
 
     @property
     def is_finished(self) -> bool:

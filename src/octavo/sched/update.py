@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from octavo.kv.receipt import CacheReceipt
 from octavo.sched.output import RequestResult, TokenLogprobs
 from octavo.sched.request import FinishReason, Request
 from octavo.sched.stop import stop_verdict
@@ -26,6 +27,8 @@ class RequestUpdate(NamedTuple):
     """Tokens that the first admission found in the cache."""
     embedding: Sequence[float] | None = None
     """Of the prompt; comes with the end of the request."""
+    cache_receipt: CacheReceipt | None = None
+    """What the first admission got from the cache."""
 
 
 def apply_result(
@@ -63,6 +66,7 @@ def apply_result(
         request.finish_reason,
         request.stop_reason,
         num_cached_tokens=request.num_cached_tokens,
+        cache_receipt=request.cache_receipt,
     )
 
 
