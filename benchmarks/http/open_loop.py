@@ -2,7 +2,7 @@
 
     python benchmarks/http/open_loop.py --requests 200 --reps 3 \\
         --peer "llama-server=llama-server -m FILE.gguf --port {port} -np 32 -c 32768 -t 2" \\
-        --peer "vllm=PYTHON -m vllm.entrypoints.cli.main serve FOLDER --port {port} --dtype bfloat16"
+        --peer "vllm=PYTHON -m vllm.entrypoints.openai.api_server --model FOLDER --port {port}"
 
 Octavo's capacity is measured first, with as many streams as it takes at once; then every server gets the
 same arrivals at a share of it, with fresh tokens in each repetition. An open loop does not wait for answers,
@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from load import Load, LoadError, LoadProcess, Mix, closed_load, poisson_load
+from load import Load, LoadError, LoadProcess, Mix, poisson_load
 from server_process import ServerProcess
 
 from octavo.bench.machine import describe_machine
@@ -75,11 +75,11 @@ def capacity(server: ServerProcess, generator: LoadProcess, arguments: argparse.
     """Requests per second that a server finishes when it always has enough of them."""
     mix = mix_of(arguments)
     rates = []
-    for repetition in range(arguments.reps + 1):
+    for repetition in range(arguments.reps):
         load = poisson_load(mix, rate=1e9, num_requests=arguments.streams, seed=SEED + 10 * repetition)
         record = measure(server, generator, load, arguments.wait)
         rates.append(arguments.streams / record["wall"])
-    return Spread.of(rates[1:]).median  # the first one warms up
+    return Spread.of(rates).median
 
 
 def mix_of(arguments: argparse.Namespace) -> Mix:
@@ -91,9 +91,9 @@ def mix_of(arguments: argparse.Namespace) -> Mix:
 
 def run(servers: Sequence[ServerProcess], generator: LoadProcess, arguments: argparse.Namespace) -> None:
     """Warm up, find the rate, and measure in turn."""
-    log = arguments.results.open("a", encoding="utf-8")
-    for server in servers[1:]:
-        measure(server, generator, closed_load(2, 32, 8, SEED), 0.0)
+    for server in servers:
+        warm_up = poisson_load(mix_of(arguments), rate=1e9, num_requests=arguments.streams, seed=SEED - 10)
+        measure(server, generator, warm_up, 0.0)
     rate = arguments.rate or arguments.share * capacity(servers[0], generator, arguments)
     print(f"{rate:.2f} requests per second", flush=True)
     records: list[dict[str, Any]] = []
@@ -109,8 +109,8 @@ def run(servers: Sequence[ServerProcess], generator: LoadProcess, arguments: arg
                 continue
             record |= {"rate": rate, "repetition": repetition, **summarize(record)}
             records.append(record)
-            log.write(json.dumps({"machine": describe_machine(), **record}) + "\n")
-            log.flush()
+            with arguments.results.open("a", encoding="utf-8") as log:
+                log.write(json.dumps({"machine": describe_machine(), **record}) + "\n")
             shown = "  ".join(f"{name} {record[name]:.1f} ms" for name in MEASURES)
             print(f"{server.name:16} {shown}  others {record['others']:.0%}", flush=True)
     print(f"\n{table(records)}", end="")
