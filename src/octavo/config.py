@@ -53,7 +53,7 @@ class ModelConfig:
     generation_config: GenerationConfigName = "auto"
     """Take defaults of sampling parameters from the model's files, or vllm: the neutral ones always."""
     lora: tuple[str, ...] = ()
-    """A LoRA adapter to load, as name=path of a PEFT folder or GGUF file. Repeatable."""
+    """A LoRA adapter to load, as name=path; generate and chat answer with the first. Repeatable."""
     max_loras: int = 8
     """Most LoRA adapters loaded at once."""
 

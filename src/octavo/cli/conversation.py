@@ -66,7 +66,7 @@ class Conversation:
         turn: ChatMessage = {"role": "user", "content": text}
         token_ids = encode_chat([*self.messages, turn], self._engine.tokenizer).token_ids
         request_id = f"turn-{next(self._turn_numbers)}"
-        self._engine.add_request(request_id, token_ids, self._sampling)
+        self._engine.add_request(request_id, token_ids, self._sampling, adapter=self._engine.adapters.first)
         printer = InOrderPrinter([(request_id, 0)], write=write_text)
         run = run_requests(self._engine, self._kv, [request_id], on_update=printer.update)
         output = run.outputs[request_id]

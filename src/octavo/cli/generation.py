@@ -50,7 +50,7 @@ def _add_requests(engine: Engine, texts: Sequence[str], sampling: SamplingParams
             prompt = encode_prompt(text, engine.tokenizer)
         else:
             prompt = encode_chat([{"role": "user", "content": text}], engine.tokenizer)
-        engine.add_request(request_id, prompt.token_ids, sampling, prompt=text)
+        engine.add_request(request_id, prompt.token_ids, sampling, prompt=text, adapter=engine.adapters.first)
         request_ids.append(request_id)
     return request_ids
 

@@ -70,6 +70,11 @@ class AdapterRegistry:
         self._holders: dict[str, str] = {}  # request id to name
         self.loaded: Mapping[str, LoadedAdapter] = MappingProxyType({})
 
+    @property
+    def first(self) -> str | None:
+        """Name of the adapter that was loaded first; ``None`` if there is none."""
+        return next(iter(self.loaded), None)
+
     def get(self, name: str) -> LoadedAdapter:
         """The adapter of this name.
 

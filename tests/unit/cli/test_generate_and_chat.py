@@ -5,6 +5,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from lora_adapters import write_lora
 
 from octavo.cli import conversation, generation, session
 from octavo.cli.main import run
@@ -186,3 +187,15 @@ def test_a_conversation_has_one_continuation(capsys):
 def test_command_line_defaults_differ_from_the_library_on_purpose():
     assert (GenerateSampling().temperature, GenerateSampling().max_tokens) == (0.0, 128)
     assert (ChatSampling().temperature, ChatSampling().top_p, ChatSampling().max_tokens) == (0.2, 0.9, 512)
+
+
+def test_generate_answers_with_the_first_adapter(tiny_llama, tmp_path, capsys):
+    path = str(tiny_llama())
+    common = ["generate", "the cat", "--model", path, "--num-blocks", "40", "--quiet", "--max-tokens", "8"]
+    texts = []
+    for options in ([], ["--lora", f"style={write_lora(tmp_path / 'adapter')}"]):
+        assert run([*common, *options]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] != texts[1]
+    assert run([*common, "--lora", f"style={tmp_path}"]) == 2
+    assert "lora style:" in capsys.readouterr().err
