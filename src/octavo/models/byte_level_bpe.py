@@ -6,6 +6,7 @@ them, among them a few control characters). Such bytes are dropped, as the model
 
 from tokenizers import Regex
 from tokenizers.models import BPE
+from tokenizers.normalizers import NFC
 from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
 from octavo.errors import ModelLoadError
@@ -38,7 +39,7 @@ def byte_level_scheme(vocabulary: Vocabulary, metadata: Metadata) -> TokenizerSc
     )
     return TokenizerScheme(
         model=model,
-        normalizer=None,
+        normalizer=NFC() if split.composes else None,
         pre_tokenizer=pre_tokenizer(split),
         bytes_of=byte_level_bytes,
         adds_bos=split.adds_bos,

@@ -16,9 +16,10 @@ from octavo.models.model_tokenizer import Encoders, ModelTokenizer, Surroundings
 from octavo.models.quoting import quote
 from octavo.models.sentencepiece import sentencepiece_scheme
 from octavo.models.tokenizer_scheme import TokenizerScheme
+from octavo.models.unigram import unigram_scheme
 from octavo.models.vocabulary import TokenType, Vocabulary, read_vocabulary
 
-_SCHEMES = {"gpt2": byte_level_scheme, "llama": sentencepiece_scheme}
+_SCHEMES = {"gpt2": byte_level_scheme, "llama": sentencepiece_scheme, "t5": unigram_scheme}
 
 
 def build_tokenizer(metadata: Metadata, *, chat_template: Path | None = None) -> ModelTokenizer:
@@ -54,7 +55,7 @@ def build_tokenizer(metadata: Metadata, *, chat_template: Path | None = None) ->
 
 def _surroundings(vocabulary: Vocabulary, scheme: TokenizerScheme, metadata: Metadata) -> Surroundings:
     adds_bos = metadata.flag("tokenizer.ggml.add_bos_token", default=scheme.adds_bos)
-    adds_eos = metadata.flag("tokenizer.ggml.add_eos_token", default=False)
+    adds_eos = metadata.flag("tokenizer.ggml.add_eos_token", default=scheme.adds_eos)
     bos, eos = vocabulary.bos_token_id, vocabulary.eos_token_id
     return Surroundings(
         before=(bos,) if adds_bos and bos is not None else (),

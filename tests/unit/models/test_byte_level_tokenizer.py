@@ -180,7 +180,7 @@ def test_without_token_types_the_named_ends_are_still_special(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"model": "unigram"}, "tokenizer kind 'unigram' is not supported; known are 'gpt2', 'llama'"),
+        ({"model": "unigram"}, "tokenizer kind 'unigram' is not supported; known are 'gpt2', 'llama', 't5'"),
         ({"model": None}, "tokenizer kind None is not supported"),
         ({"pre": "martian"}, "pre-tokenizer 'martian' is not supported; known are .*default, .*smollm"),
         ({"tokens": None}, "no vocabulary"),
