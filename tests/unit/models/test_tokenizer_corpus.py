@@ -10,6 +10,7 @@ from tokenizer_texts import TEXTS
 from octavo.models.gguf import GGUFFile
 from octavo.models.gguf_metadata import Metadata
 from octavo.models.gguf_tokenizer import build_tokenizer
+from octavo.models.tokenizer_json import build_json_tokenizer
 from octavo.models.tokenizer_patterns import WORD_SPLITS
 
 
@@ -17,7 +18,12 @@ def from_gguf(name: str, _: Path):
     return build_tokenizer(Metadata(Path("m.gguf"), gguf_metadata(name)))
 
 
-SOURCES = {"gguf": from_gguf}
+def from_json(name: str, folder: Path):
+    (folder / "tokenizer.json").write_text(json.dumps(recorded(name)["tokenizer"]))
+    return build_json_tokenizer(folder, vocab_size=len(gguf_metadata(name)["tokenizer.ggml.tokens"]))
+
+
+SOURCES = {"gguf": from_gguf, "json": from_json}
 """How a recorded tokenizer is opened: its name, and a folder to put files into."""
 
 
