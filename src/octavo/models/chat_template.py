@@ -110,7 +110,8 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _strftime_now(pattern: str) -> str:
-    return datetime.datetime.now().astimezone().strftime(pattern)
+    # Local time without its zone, as everywhere else: what a pattern asks of a zone is empty.
+    return datetime.datetime.now().astimezone().replace(tzinfo=None).strftime(pattern)
 
 
 def _reason(error: Exception) -> str:

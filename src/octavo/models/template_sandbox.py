@@ -15,7 +15,8 @@ from typing import Any
 import jinja2
 import jinja2.ext
 import jinja2.sandbox
-from jinja2 import pass_context, pass_environment
+from jinja2 import nodes, pass_context, pass_environment
+from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Macro
 
 from octavo.models.template_budget import TemplateBudget
@@ -52,7 +53,7 @@ class TemplateSandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             lstrip_blocks=True,
             optimized=False,
             finalize=_counted_output,
-            extensions=[jinja2.ext.loopcontrols],
+            extensions=[jinja2.ext.loopcontrols, _GenerationTag],
         )
         self.budget = TemplateBudget()
         for name in _REFUSED_FILTERS:
@@ -103,6 +104,18 @@ class TemplateSandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         if not isinstance(subject, str | list | tuple):
             subject = None  # a look-up in a message does not handle what is in the message
         self.budget.admit(name, subject, arguments)
+
+
+class _GenerationTag(jinja2.ext.Extension):
+    """``{% generation %}`` … ``{% endgeneration %}``: marks what the model wrote; here, its text alone."""
+
+    tags = {"generation"}  # noqa: RUF012 (as the base class has it)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """The body in a scope of its own, as the tag has in training."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line, environment=self.environment)
 
 
 class CompiledTemplate:

@@ -57,6 +57,7 @@ def test_tojson_writes_plain_json():
 
 def test_strftime_now_is_today():
     assert render("{{ strftime_now('%Y') }}") == str(datetime.datetime.now().astimezone().year)
+    assert render("{{ strftime_now('<%Z%z>') }}") == "<>"
 
 
 @pytest.mark.parametrize(
