@@ -11,6 +11,7 @@ from octavo.errors import InvalidRequestError, ModelLoadError
 from octavo.models.chat_template import ChatTemplate, compile_chat_template
 from octavo.models.chat_templates import ChatTemplates
 from octavo.models.literal_text import LiteralText
+from octavo.models.quoting import one_line
 from octavo.models.vocabulary import TokenType, Vocabulary
 
 MAX_COMPILED_TEMPLATES = 8
@@ -105,9 +106,8 @@ class ModelTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
         """Turn text into token ids."""
-        encoder = self.encoders.special if parse_special else self.encoders.text
         _check_encodable(text)
-        token_ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
+        token_ids = _ids(self.encoders.special if parse_special else self.encoders.text, text)
         if add_special_tokens:
             return [*self._around.before, *token_ids, *self._around.after]
         return token_ids
@@ -169,6 +169,20 @@ class ModelTokenizer:
             return compile_chat_template(source, self.vocabulary, origin="chat_template")
         except ModelLoadError as error:  # not the model's fault but the caller's
             raise InvalidRequestError(str(error), param="chat_template") from None
+
+
+def _ids(encoder: Tokenizer, text: str) -> list[int]:
+    try:
+        token_ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except (
+        BaseException
+    ) as error:  # a panic of the library, as over a pattern that does not end, is no Exception
+        raise InvalidRequestError(
+            f"the model's tokenizer fails on this text: {one_line(str(error))}", param="prompt"
+        ) from None
+    return token_ids
 
 
 def _check_encodable(text: str) -> None:

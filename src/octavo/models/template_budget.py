@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from octavo.models.template_growth import TemplateLimitError, check_size, growth_of, size_of
 
-MAX_STEPS = 10_000_000
-"""A conversation of a thousand messages takes some hundred thousand."""
+MAX_STEPS = 2_000_000
+"""At most about a second. A conversation of a thousand long messages takes up to 700,000."""
 
 _CHARACTERS_PER_STEP = 16
 

@@ -7,6 +7,7 @@ import pytest
 from tokenizer_corpus import NAMES, gguf_metadata, recorded
 from tokenizer_texts import TEXTS
 
+from octavo.errors import InvalidRequestError
 from octavo.models.gguf import GGUFFile
 from octavo.models.gguf_metadata import Metadata
 from octavo.models.gguf_tokenizer import build_tokenizer
@@ -100,3 +101,15 @@ def test_the_recordings_tell_the_pipelines_apart():
     byte_level = [name for name in NAMES if name in WORD_SPLITS]
     splits = {WORD_SPLITS[name] for name in byte_level}
     assert len({json.dumps(recorded(name)["ids"]) for name in byte_level}) == len(splits)
+
+
+def test_a_pattern_that_never_ends_fails_one_request(tmp_path):
+    described = json.loads(json.dumps(recorded("gpt-2")["tokenizer"]))
+    endless = {"type": "Split", "pattern": {"Regex": "(a+)+b"}, "behavior": "Isolated", "invert": False}
+    described["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [endless, described["pre_tokenizer"]]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    size = len(gguf_metadata("gpt-2")["tokenizer.ggml.tokens"])
+    tokenizer = build_json_tokenizer(tmp_path, vocab_size=size)
+    assert tokenizer.encode("the cat")
+    with pytest.raises(InvalidRequestError, match=r"tokenizer fails on this text: .*retry-limit"):
+        tokenizer.encode("a" * 5_000 + "c")
