@@ -12,7 +12,7 @@ from octavo.config import CacheConfig, EngineConfig, ModelConfig, ResolvedConfig
 from octavo.engine.adapters import AdapterRegistry
 from octavo.engine.core import EngineCore
 from octavo.engine.engine import Engine
-from octavo.errors import CapacityError, ConfigError, RequestError
+from octavo.errors import CapacityError, ConfigError, ModelLoadError, RequestError
 from octavo.kernels.program import RopeSpec
 from octavo.kernels.select import available_threads, native_support
 from octavo.kv.hashing import BlockHasher, FieldValue, model_root
@@ -174,6 +174,8 @@ def _make_runner(
             ),
             hidden_states=hidden_states,
         )
+    except ModelLoadError as error:  # found in the weights, by kernels that do not know the file
+        raise ModelLoadError(f"{model.path}: {error}") from None
     except MemoryError:
         raise ConfigError(
             f"there is not enough memory for steps of max_num_batched_tokens={max_num_tokens} tokens and "

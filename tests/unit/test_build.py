@@ -1,6 +1,7 @@
 """The parts of an engine, put together; and what separates one cache from another."""
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from lora_adapters import write_lora
 
 from octavo.build import MAX_TEMPLATE_BYTES, build, build_engine, hash_root
 from octavo.config import EngineConfig
-from octavo.errors import ConfigError, ModelNotFoundError
+from octavo.errors import ConfigError, ModelLoadError, ModelNotFoundError
 from octavo.kernels.select import NativeSupport
 from octavo.sampling_params import SamplingParams
 
@@ -123,6 +124,16 @@ def test_falling_back_to_the_slow_reference_is_no_secret(path, caplog, monkeypat
     assert [
         "the numpy reference computes" in warning and broken.problem in warning for warning in warnings
     ] == [True] * warns
+
+
+def test_a_weight_that_is_not_finite_is_named_with_its_file(tiny_llama):
+    values = np.full(64, np.nan, np.float32)
+    norm = Tensor((64,), GGML_TYPE_IDS["F32"], values.tobytes())
+    damaged = tiny_llama(tensors={"output_norm.weight": norm})
+    with pytest.raises(
+        ModelLoadError, match=rf"^{re.escape(str(damaged))}: tensor 'output_norm.weight' holds"
+    ):
+        build(config(damaged, kernels="native"))
 
 
 def test_a_missing_model_is_named():

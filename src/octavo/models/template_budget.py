@@ -2,7 +2,7 @@
 
 A template comes out of a file that somebody else made, and it is a program. Two limits hold it: the
 size of any one value, checked before the value is made where an operation can blow it up, and steps. A
-step is a node of the template that is executed, an item that is looked at, or 16 characters that are
+step is a node of the template that is executed, half an item that is looked at, or 16 characters that are
 handled; so steps bound time, and all the memory that values can take up together.
 """
 
@@ -14,6 +14,7 @@ MAX_STEPS = 2_000_000
 """At most about a second. A conversation of a thousand long messages takes up to 700,000."""
 
 _CHARACTERS_PER_STEP = 16
+_STEPS_PER_ITEM = 2
 
 
 class TemplateBudget:
@@ -39,7 +40,7 @@ class TemplateBudget:
             TemplateLimitError: they are too large, or no steps are left.
         """
         size, num_items = size_of(*values)
-        self.spend(num_items + size // _CHARACTERS_PER_STEP)
+        self.spend(_STEPS_PER_ITEM * num_items + size // _CHARACTERS_PER_STEP)
         return size
 
     def admit(self, operation: str, subject: object, arguments: Sequence[object]) -> None:
