@@ -13,7 +13,7 @@ NATIVE_SOURCES := $(wildcard CMakeLists.txt native/* native/*/* native/*/*/*)
 DEMO_PROMPT := In one short paragraph, what is a library, and why do people like to read there?
 DEMO_FOLLOW_UP := In one short paragraph, what is a library, and why do people like to read there? Name one famous one.
 
-.PHONY: help setup build bench-install bench demo test lint type fmt check wheel wheel-check lock cov mutation bench-core sanitize docs clean
+.PHONY: help setup build bench-install bench demo test lint type fmt check wheel wheel-check lock cov mutation clients bench-core sanitize docs clean
 
 help: ## List the targets
 	@echo "make demo   sets up, fetches the default model and generates text"
@@ -86,6 +86,10 @@ bench: setup ## Time kernels, throughput and latency on this machine
 	$(BIN)/octavo bench kernels
 	$(BIN)/octavo bench throughput
 	$(BIN)/octavo bench latency
+
+clients: setup ## Run real clients against octavo serve (builds their environments); CLIENTS="openai llm" takes some
+	$(BIN)/octavo fetch
+	$(PY) tests/clients/run.py $(CLIENTS)
 
 bench-core: setup ## Time the cache and the scheduler without a model
 	$(PY) benchmarks/kv_core.py
