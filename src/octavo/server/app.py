@@ -6,7 +6,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.tokenizer import Tokenizer
-from octavo.server import chat, completions, lora, models, operation, tokens
+from octavo.server import chat, completions, embeddings, lora, models, operation, tokens
 from octavo.server.auth import AuthMiddleware, KeyRing
 from octavo.server.config import ServerConfig
 from octavo.server.errors import install_handlers
@@ -47,7 +47,7 @@ def create_app(
         engine=engine, tokenizer=tokenizer, model=model, config=config, telemetry=telemetry
     )
     install_handlers(app)
-    for part in (chat, completions, models, lora, tokens, operation):
+    for part in (chat, completions, embeddings, models, lora, tokens, operation):
         app.include_router(part.router)
     return app
 

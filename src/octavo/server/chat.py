@@ -50,6 +50,11 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
         call.state.tokenizer,
         is_constrained=params.structured_outputs is not None,
     )
+    if plan.structured_outputs is not None and params.structured_outputs is not None:
+        raise InvalidRequestError(
+            "tool_choice forces a call, which has a shape of its own; leave out what asks for another one",
+            param="tool_choice",
+        )
     prompt = await encode_messages(
         plan.messages,
         call.state.tokenizer,

@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from json.encoder import encode_basestring_ascii
 
 from fastapi import APIRouter, Request, Response
 
-from octavo.engine.prompt import EncodedPrompt
-from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import InvalidRequestError, UnsupportedFeatureError
 from octavo.outputs import CompletionOutput, Logprobs, RequestOutput
 from octavo.sampling_params import SamplingParams
@@ -16,6 +15,7 @@ from octavo.server.chunks import ChunkText
 from octavo.server.echo import ChoiceText, EchoedPrompt
 from octavo.server.generation import Call, begin_call
 from octavo.server.logprobs import CompletionLogprobsBuilder, prompt_logprobs
+from octavo.server.prompts import encode_prompts
 from octavo.server.protocol.completion import Completion, CompletionChoice, CompletionRequest
 from octavo.server.protocol.error import ErrorResponse
 from octavo.server.sampling import sampling_params
@@ -39,7 +39,15 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
     call = begin_call(request, body, "cmpl")
     _refuse_unsupported(body)
     params = _params(body, call.state.model.default_sampling_params)
-    prompts = await asyncio.to_thread(_encode, body, call.state.tokenizer)
+    encode = partial(
+        encode_prompts,
+        body.prompt,
+        call.state.tokenizer,
+        param="prompt",
+        add_special_tokens=body.add_special_tokens,
+        parse_special=body.parse_special,
+    )
+    prompts = await asyncio.to_thread(encode)
     return await call.respond(body, prompts, params, CompletionReply(call, body, params.n))
 
 
@@ -75,25 +83,6 @@ def _params(body: CompletionRequest, defaults: SamplingParams) -> SamplingParams
 def _is_echo_only(body: CompletionRequest) -> bool:
     """Whether only the prompt's log-probabilities are wanted. The engine always generates a token."""
     return bool(body.echo) and body.max_tokens == 0
-
-
-def _encode(body: CompletionRequest, tokenizer: Tokenizer) -> list[EncodedPrompt]:
-    prompts: Sequence[str | int | list[int]] = [body.prompt] if isinstance(body.prompt, str) else body.prompt
-    if not prompts:
-        raise InvalidRequestError("the prompt is empty; it needs at least one token", param="prompt")
-    if isinstance(prompts[0], int):
-        prompts = [body.prompt]  # type: ignore[list-item]  # a list of token ids, as its type was checked
-    return [
-        EncodedPrompt(
-            tokenizer.encode(
-                each, add_special_tokens=body.add_special_tokens, parse_special=body.parse_special
-            ),
-            each,
-        )
-        if isinstance(each, str)
-        else EncodedPrompt(each)  # type: ignore[arg-type]
-        for each in prompts
-    ]
 
 
 class CompletionReply:

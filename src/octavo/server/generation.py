@@ -109,7 +109,7 @@ class Call:
         caller = caller_headers(self.request.headers)
         sources = [
             self.state.engine.generate(
-                _salted(prompt, salt),
+                salted(prompt, salt),
                 params,
                 f"{self.request_id}-{index}",
                 priority=body.priority,
@@ -159,7 +159,8 @@ async def _collect(
     return [found[index] for index in range(num_prompts)]
 
 
-def _salted(prompt: EncodedPrompt, salt: str | None) -> TokensPrompt:
+def salted(prompt: EncodedPrompt, salt: str | None) -> TokensPrompt:
+    """The prompt as the engine takes it, its K/V kept apart by the salt."""
     tokens = TokensPrompt(prompt_token_ids=prompt.token_ids)
     if prompt.text is not None:
         tokens["prompt"] = prompt.text

@@ -5,6 +5,8 @@ from octavo.server.protocol.request import GenerationRequest
 from octavo.server.protocol.response_format import ResponseFormat, StructuredOutputs
 from octavo.structured_outputs import StructuredOutputsParams
 
+_SHORT_NAMES = ("regex", "choice", "grammar")
+
 
 def structured_outputs(body: GenerationRequest) -> StructuredOutputsParams | None:
     """The constraint on the text; ``None`` if any text will do.
@@ -12,14 +14,27 @@ def structured_outputs(body: GenerationRequest) -> StructuredOutputsParams | Non
     Raises:
         InvalidRequestError: it is said twice, or not fully.
     """
+    asked: dict[str, StructuredOutputsParams] = {}
     by_format = None if body.response_format is None else _by_format(body.response_format)
-    by_name = None if body.structured_outputs is None else _by_name(body.structured_outputs)
-    if by_format is not None and by_name is not None:
+    if by_format is not None:
+        asked["response_format"] = by_format
+    if body.structured_outputs is not None:
+        asked["structured_outputs"] = _by_name(body.structured_outputs)
+    for name in _SHORT_NAMES:
+        if (value := getattr(body, name)) is not None:
+            asked[name] = _by_short_name(name, value)
+    if len(asked) > 1:
         raise InvalidRequestError(
-            "response_format and structured_outputs say the same thing in two ways; give one of them",
-            param="structured_outputs",
+            f"{' and '.join(asked)} all say what shape the text has; give one of them", param=list(asked)[1]
         )
-    return by_format or by_name
+    return next(iter(asked.values()), None)
+
+
+def _by_short_name(name: str, value: object) -> StructuredOutputsParams:
+    try:
+        return StructuredOutputsParams(**{name: value})  # type: ignore[arg-type]  # it checks the value
+    except InvalidRequestError as error:
+        raise InvalidRequestError(str(error), param=name) from None
 
 
 def _by_format(wanted: ResponseFormat) -> StructuredOutputsParams | None:

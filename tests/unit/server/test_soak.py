@@ -6,14 +6,8 @@ import random
 import threading
 
 import httpx
-import pytest
 from async_harness import PATIENCE_S
-from server_harness import application, serve_in_thread, wait_until
-
-from octavo.build import build
-from octavo.config import EngineConfig
-from octavo.server.config import ServerConfig
-from octavo.server.state import ServedModel
+from server_harness import wait_until
 
 NUM_CLIENTS = 16
 NUM_REQUESTS = 6
@@ -25,21 +19,6 @@ CANARY = {
     "logprobs": 3,
     "ignore_eos": True,
 }
-
-
-@pytest.fixture(scope="module")
-def server(tiny_llama):
-    config = EngineConfig.from_options(
-        {"model": str(tiny_llama()), "num_blocks": 96, "max_num_seqs": 8, "kernels": "native"}
-    )
-    built = build(config)
-    model = ServedModel(names=("tiny",), root="tiny.gguf", max_model_len=512, fingerprint="0")
-    limited = ServerConfig(max_body_bytes=20_000)
-    with (
-        application(built.engine, built.model.tokenizer, config=limited, model=model) as (app, engine),
-        serve_in_thread(app, engine) as url,
-    ):
-        yield url, engine, built
 
 
 async def leave_in_the_middle(client, chance):
@@ -105,8 +84,8 @@ async def one_client(url, number, seen):
             seen.append((act, await act(client, chance)))
 
 
-def test_rude_clients_hurt_nobody(server):
-    url, engine, built = server
+def test_rude_clients_hurt_nobody(tiny_server):
+    url, engine, built = tiny_server
     seen = []
 
     async def main():

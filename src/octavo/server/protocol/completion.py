@@ -2,25 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, ValidatorFunctionWrapHandler, WrapValidator
-from pydantic_core import PydanticCustomError, ValidationError
+from pydantic import BaseModel, Field
 
 from octavo.server.protocol.logprobs import CompletionLogprobs, PromptLogprobs
+from octavo.server.protocol.prompts import Prompts
 from octavo.server.protocol.request import MAX_LOGPROBS, GenerationRequest
 from octavo.server.protocol.usage import Usage
-
-
-def _one_message(value: object, handler: ValidatorFunctionWrapHandler) -> object:
-    """One complaint instead of one for each form that a prompt can have."""
-    try:
-        return handler(value)
-    except ValidationError:
-        raise PydanticCustomError(
-            "prompt_type", "must be a string, a list of strings, a list of token ids or a list of such lists"
-        ) from None
-
-
-Prompts = Annotated[str | list[str] | list[int] | list[list[int]], WrapValidator(_one_message)]
 
 
 class CompletionRequest(GenerationRequest):

@@ -58,6 +58,10 @@ class GenerationRequest(RequestBody):
     """The shape of the text: JSON, or JSON that keeps to a schema."""
     structured_outputs: StructuredOutputs | None = None
     """The shape of the text, said in more ways; not together with ``response_format``."""
+    regex: str | None = None
+    """Short for ``structured_outputs: {"regex": …}``, as are the next two."""
+    choice: list[str] | None = None
+    grammar: str | None = None
     priority: int = 0
     """Lower runs first, if the server schedules by priority."""
     cache_salt: str | None = None
@@ -66,6 +70,7 @@ class GenerationRequest(RequestBody):
     def unknown_fields(self) -> list[str]:
         """Names of the fields that mean nothing here."""
         names = sorted(self.model_extra or {})
-        if self.stream_options is not None:
-            names += sorted(f"stream_options.{name}" for name in self.stream_options.model_extra or {})
+        for field in ("stream_options", "structured_outputs"):
+            part = getattr(self, field)
+            names += sorted(f"{field}.{name}" for name in (part and part.model_extra) or {})
         return names
