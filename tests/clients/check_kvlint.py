@@ -39,8 +39,9 @@ def main():
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     print(done.stdout, done.stderr, file=sys.stderr)
     rates = re.findall(r"(\d+\.\d+)\s*%", done.stdout)
-    figures = f"simulated {rates[0]} %, measured {rates[1]} %" if len(rates) > 1 else ""
-    report(f"kvlint {version('kvlint')}", 1, [] if done.returncode == 0 else ["see above"], figures)
+    is_compared = done.returncode == 0 and len(rates) > 1
+    figures = f"simulated {rates[0]} %, measured {rates[1]} %" if is_compared else ""
+    report(f"kvlint {version('kvlint')}", 1, [] if is_compared else ["see above"], figures)
 
 
 if __name__ == "__main__":

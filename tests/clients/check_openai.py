@@ -28,7 +28,7 @@ def raises(kind, call, **attributes):
 
 
 def models():
-    [card] = client.models.list().data
+    card, *_ = client.models.list().data
     assert card.id == MODEL
     assert card.max_model_len > 0
     assert client.models.retrieve(MODEL).id == MODEL
