@@ -43,7 +43,15 @@ def run_server(config: EngineConfig, server: ServerConfig, *, quiet: bool) -> No
     with make_request_log(server, served) as request_log:
         engine = AsyncEngine(lambda: built.engine, stall_s=server.stall_timeout, on_finished=request_log.put)
         telemetry = ServerTelemetry(engine, served, request_log)
-        app = create_app(engine, built.model.tokenizer, model=model, config=server, telemetry=telemetry)
+        scheduler = built.config.scheduler
+        app = create_app(
+            engine,
+            built.model.tokenizer,
+            model=model,
+            config=server,
+            telemetry=telemetry,
+            max_open_requests=scheduler.max_num_seqs + scheduler.max_waiting_requests,
+        )
         asyncio.run(_serve(engine, app, listener, on_ready=lambda: _announce(model, listener)))
 
 

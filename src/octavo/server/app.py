@@ -13,6 +13,7 @@ from octavo.server.errors import install_handlers
 from octavo.server.http_counts import HttpCounts
 from octavo.server.limits import BodyMiddleware
 from octavo.server.observation import REQUEST_ID_HEADER, ObservationMiddleware
+from octavo.server.overload import OverloadMiddleware
 from octavo.server.state import ServedModel, ServerState
 from octavo.server.telemetry import ServerTelemetry
 from octavo.server.unknown_fields import WARNING_HEADER
@@ -26,6 +27,7 @@ def create_app(
     model: ServedModel,
     config: ServerConfig,
     telemetry: ServerTelemetry,
+    max_open_requests: int | None = None,
 ) -> FastAPI:
     """Everything that is answered over HTTP.
 
@@ -35,11 +37,12 @@ def create_app(
         model: what clients are told about it.
         config: of the server.
         telemetry: of the server.
+        max_open_requests: as many as can run and wait in the engine; ``None`` leaves refusing to it.
     """
     app = FastAPI(
         title="Octavo",
         version=octavo_version(),
-        middleware=_middleware(config, telemetry.http),
+        middleware=_middleware(config, telemetry.http, max_open_requests),
         redoc_url=None,
         strict_content_type=False,  # BodyMiddleware checks it, with an error of its own
     )
@@ -52,15 +55,15 @@ def create_app(
     return app
 
 
-def _middleware(config: ServerConfig, counts: HttpCounts) -> list[Middleware]:
+def _middleware(config: ServerConfig, counts: HttpCounts, max_open_requests: int | None) -> list[Middleware]:
     """The first one is the outermost."""
     secret = config.cache_salt_secret
     keys = KeyRing(config.api_key, None if secret is None else secret.encode())
     observed = Middleware(ObservationMiddleware, counts=counts)
-    inner = [
-        Middleware(AuthMiddleware, keys=keys),
-        Middleware(BodyMiddleware, max_bytes=config.max_body_bytes),
-    ]
+    inner = [Middleware(AuthMiddleware, keys=keys)]
+    if max_open_requests is not None:
+        inner.append(Middleware(OverloadMiddleware, max_open_requests=max_open_requests))
+    inner.append(Middleware(BodyMiddleware, max_bytes=config.max_body_bytes))
     if not config.cors_origin:
         return [observed, *inner]
     cors = Middleware(
