@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import InvalidRequestError, QueueFullError, UnsupportedFeatureError
@@ -48,6 +49,7 @@ class LLGuidanceCompiler:
         self._tokenizer = tokenizer
         self._token_trie: LLTokenizer | None = None  # only for the compiling thread
         self._compiled: OrderedDict[StructuredOutputsParams, Future[LLMatcher]] = OrderedDict()
+        self._in_use: WeakValueDictionary[StructuredOutputsParams, Future[LLMatcher]] = WeakValueDictionary()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="octavo-grammar")
 
     def compile(self, params: StructuredOutputsParams) -> "Future[LLMatcher]":
@@ -59,11 +61,13 @@ class LLGuidanceCompiler:
         Raises:
             QueueFullError: too many are being compiled.
         """
-        compiled = self._compiled.get(params)
+        compiled = self._in_use.get(params)
         if compiled is None:
             self._make_room()
-            compiled = self._compiled[params] = self._executor.submit(self._compile, params)
-        self._compiled.move_to_end(params)
+            compiled = self._executor.submit(self._compile, params)
+            self._in_use[params] = self._compiled[params] = compiled
+        elif params in self._compiled:
+            self._compiled.move_to_end(params)
         return compiled
 
     def _make_room(self) -> None:
@@ -80,7 +84,8 @@ class LLGuidanceCompiler:
     def matcher(self, params: StructuredOutputsParams, output_token_ids: Sequence[int]) -> "LLMatcher":
         """A matcher for one request, which has generated these tokens already.
 
-        It waits for a compilation only if other constraints have driven this one out since it was ready.
+        Whoever holds what `compile` returned never waits here and is never refused, however many other
+        constraints have come since.
         """
         matcher = self.compile(params).result().deep_copy()
         matcher.consume_tokens(list(output_token_ids))

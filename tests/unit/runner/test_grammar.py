@@ -1,6 +1,9 @@
 """`LLGuidanceCompiler`: every kind of constraint as masks over a small vocabulary, and what is refused."""
 
+import gc
 import re
+import weakref
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
@@ -145,23 +148,41 @@ def test_equal_constraints_are_compiled_once_and_followed_apart(compiler):
 
 def test_the_oldest_constraint_leaves_and_is_compiled_again_when_needed(compiler):
     first = StructuredOutputsParams(regex="a0")
-    compiled = compiler.compile(first)
+    compiled = weakref.ref(compiler.compile(first))
+    compiled().result(PATIENCE_S)
+    for i in range(1, MAX_COMPILED + 1):
+        compiler.compile(StructuredOutputsParams(regex=f"a{i}")).result(PATIENCE_S)
+    gc.collect()
+    assert compiled() is None
+    assert allowed(compiler.matcher(first, ())) == {ord("a")}
+
+
+def test_a_constraint_that_a_request_holds_is_there_however_many_come_after_it(compiler, monkeypatch):
+    """A step must neither wait for it nor fail because others are being compiled."""
+    held = StructuredOutputsParams(regex="a0")
+    compiled = compiler.compile(held)
     compiled.result(PATIENCE_S)
     for i in range(1, MAX_COMPILED + 1):
         compiler.compile(StructuredOutputsParams(regex=f"a{i}")).result(PATIENCE_S)
-    assert allowed(compiler.matcher(first, ())) == {ord("a")}
-    assert compiler.compile(first) is not compiled
+    monkeypatch.setattr(compiler, "_executor", SimpleNamespace(submit=lambda *_: Future()))
+    for i in range(MAX_COMPILED):
+        compiler.compile(StructuredOutputsParams(regex=f"b{i}"))
+    with pytest.raises(QueueFullError):
+        compiler.compile(StructuredOutputsParams(regex="c"))
+    assert compiler.compile(held) is compiled
+    assert allowed(compiler.matcher(held, ())) == {ord("a")}
 
 
-def test_no_more_constraints_are_taken_than_can_be_kept():
-    entered, compiler = [], LLGuidanceCompiler(ByteTokenizer())
-    compiler._executor = SimpleNamespace(submit=lambda *_: SimpleNamespace(done=lambda: bool(entered)))
+def test_no_more_constraints_are_taken_than_can_be_kept(compiler, monkeypatch):
+    futures = []
+    submit = lambda *_: futures.append(Future()) or futures[-1]  # noqa: E731
+    monkeypatch.setattr(compiler, "_executor", SimpleNamespace(submit=submit))
     for i in range(MAX_COMPILED):
         compiler.compile(StructuredOutputsParams(regex=f"a{i}"))
     with pytest.raises(QueueFullError, match=f"{MAX_COMPILED} constraints"):
         compiler.compile(StructuredOutputsParams(regex="b"))
     compiler.compile(StructuredOutputsParams(regex="a0"))
-    entered.append(True)
+    futures[0].set_result(None)
     compiler.compile(StructuredOutputsParams(regex="b"))
 
 
