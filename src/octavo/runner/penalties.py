@@ -55,10 +55,8 @@ class PenaltyCounts:
     def _grow(self) -> None:
         num_rows, vocab_size = self.output_counts.shape
         num_new_rows = max(num_rows, 1)
+        # Both first: if memory is short, one of the tables must not be longer than the other for ever.
+        output_counts = np.concatenate((self.output_counts, np.zeros((num_new_rows, vocab_size), np.int32)))
+        prompt_tokens = np.concatenate((self.prompt_tokens, np.zeros((num_new_rows, vocab_size), np.uint8)))
+        self.output_counts, self.prompt_tokens = output_counts, prompt_tokens
         self._free_rows = list(range(num_rows + num_new_rows - 1, num_rows - 1, -1))
-        self.output_counts = np.concatenate(
-            (self.output_counts, np.zeros((num_new_rows, vocab_size), np.int32))
-        )
-        self.prompt_tokens = np.concatenate(
-            (self.prompt_tokens, np.zeros((num_new_rows, vocab_size), np.uint8))
-        )
