@@ -1,7 +1,7 @@
 """`Arrivals`: requests on their way into the waiting queue, and those that never get there."""
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -32,9 +32,10 @@ class Arrivals:
     def __init__(self, queue: FairQueue, *, timeout_s: float = 0.0) -> None:
         self._queue = queue
         self._timeout_s = timeout_s
-        self._by_arrival: deque[Request] = deque()
+        self._by_arrival: OrderedDict[str, Request] = OrderedDict()
         self._held_back: dict[str, Request] = {}
-        self._completed: deque[Request] = deque()  # appended to by the threads that make what is needed
+        # Appended to by the threads that make what is needed. No requests: futures outlive them.
+        self._completed: deque[tuple[str, Future[Any]]] = deque()
 
     def __len__(self) -> int:
         """Requests that are held back."""
@@ -49,9 +50,12 @@ class Arrivals:
     @property
     def next_deadline(self) -> float:
         """When the oldest request that was never admitted is to be refused; infinite if there is none."""
-        while self._by_arrival and self._by_arrival[0].status is not RequestStatus.WAITING:
-            self._by_arrival.popleft()
-        return self._by_arrival[0].arrival_time + self._timeout_s if self._by_arrival else math.inf
+        while self._by_arrival:
+            oldest = next(iter(self._by_arrival.values()))
+            if oldest.status is RequestStatus.WAITING:
+                return oldest.arrival_time + self._timeout_s
+            del self._by_arrival[oldest.request_id]
+        return math.inf
 
     @property
     def has_news(self) -> bool:
@@ -61,20 +65,22 @@ class Arrivals:
     def add(self, request: Request) -> None:
         """Let a new request wait: in the queue, or here until it may go there."""
         if self._timeout_s > 0 and request.choice_index == 0:
-            self._by_arrival.append(request)
+            self._by_arrival[request.request_id] = request
         prerequisite = request.prerequisite
         if prerequisite is None:
             self._queue.push(request)
             return
-        self._held_back[request.request_id] = request
+        request_id = request.request_id
+        self._held_back[request_id] = request
 
-        def complete(_: "Future[Any]") -> None:
-            self._completed.append(request)
+        def complete(future: "Future[Any]") -> None:
+            self._completed.append((request_id, future))
 
         prerequisite.add_done_callback(complete)
 
     def remove(self, request_id: str) -> bool:
         """Take a request from here or from the queue; returns whether it was in either."""
+        self._by_arrival.pop(request_id, None)
         return self._held_back.pop(request_id, None) is not None or self._queue.remove(request_id)
 
     def take_refused(self, now: float) -> list[Refusal]:
@@ -87,21 +93,22 @@ class Arrivals:
         """
         refused = self._take_expired(now)
         while self._completed:
-            request = self._completed.popleft()
-            if self._held_back.get(request.request_id) is not request or request.prerequisite is None:
+            request_id, future = self._completed.popleft()
+            request = self._held_back.get(request_id)
+            if request is None or request.prerequisite is not future:
                 continue  # it ended meanwhile
-            error = request.prerequisite.exception()
+            error = future.exception()
             if error is None:
-                del self._held_back[request.request_id]
+                del self._held_back[request_id]
                 self._queue.push(request)
             else:
-                refused.append(Refusal(request.request_id, _told(error)))
+                refused.append(Refusal(request_id, _told(error)))
         return refused
 
     def _take_expired(self, now: float) -> list[Refusal]:
         expired = []
         while self.next_deadline <= now:
-            request = self._by_arrival.popleft()
+            _, request = self._by_arrival.popitem(last=False)
             waited_s = now - request.arrival_time
             error = QueueTimeoutError(
                 f"the request waited {waited_s:.1f} s and may wait {self._timeout_s:g} s (queue_timeout); "

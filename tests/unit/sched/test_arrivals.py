@@ -1,6 +1,8 @@
 """`Arrivals`: who is held back, who is let in, and who cannot be."""
 
+import gc
 import math
+import weakref
 from concurrent.futures import Future
 
 import pytest
@@ -15,6 +17,10 @@ from octavo.sched.request import Request, RequestStatus
 
 def make(name, prerequisite=None):
     return Request(name, (1, 2), SamplingParams(), seed=0, prerequisite=prerequisite)
+
+
+class Tracked(Request):
+    """Without slots, so that it can be referred to weakly."""
 
 
 @pytest.fixture
@@ -67,6 +73,20 @@ def test_an_error_is_told_and_the_request_stays_until_it_is_removed(arrivals, qu
     assert arrivals.remove("a")
     assert not arrivals.remove("a")
     assert len(arrivals) == 1
+
+
+def test_who_left_is_remembered_by_nobody(queue):
+    """Neither by what it waited for, which others may still hold, nor behind somebody who waits longer."""
+    arrivals, future = Arrivals(queue, timeout_s=10.0), Future()
+    arrivals.add(make("first"))
+    left = Tracked("left", (1, 2), SamplingParams(), seed=0, prerequisite=future)
+    arrivals.add(left)
+    assert arrivals.remove("left")
+    left = weakref.ref(left)
+    gc.collect()
+    assert left() is None
+    future.set_result(None)
+    assert arrivals.take_refused(0.0) == []
 
 
 def test_a_request_that_left_is_not_let_in_even_if_its_name_is_used_again(arrivals, queue):
