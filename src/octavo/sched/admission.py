@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from octavo.kv.manager import KVCacheManager
 from octavo.kv.prefix_hit import NO_HIT, PrefixHit
-from octavo.sched.queue import WaitingQueue
+from octavo.sched.fair_queue import FairQueue
 from octavo.sched.request import Request, RequestStatus
 from octavo.sched.stats import SchedulerStats
 from octavo.sched.step_plan import StepPlan
@@ -25,7 +25,7 @@ class Admission:
     def __init__(
         self,
         requests: Mapping[str, Request],
-        waiting: WaitingQueue,
+        waiting: FairQueue,
         running: dict[str, Request],
         *,
         kv: KVCacheManager,
@@ -41,16 +41,18 @@ class Admission:
 
     def admit(self, step: StepPlan) -> None:
         """Admit requests from the front of the queue while the step and the cache have room for them."""
-        max_num_seqs = self._max_num_seqs
+        max_num_seqs = max_skipped = self._max_num_seqs  # bounds the cost of a step, however many wait
+        if step.only is not None:  # they may be anywhere in the queue
+            max_num_seqs, max_skipped = min(max_num_seqs, len(step.only)), len(self._waiting)
         skipped: list[Request] = []
         while self._waiting and step.token_budget > 0 and len(self._running) < max_num_seqs:
             request = self._waiting.peek()
-            hit = self._kv.lookup(request)
-            if self._is_ready(request, hit):
+            hit = self._kv.lookup(request) if step.may_hold(request) else None
+            if hit is not None and self._is_ready(request, hit):
                 if not self._admit(request, hit, step):
                     break
-            elif len(skipped) < max_num_seqs:  # bounds the cost of a step, however many wait
-                skipped.append(self._waiting.pop())
+            elif len(skipped) < max_skipped:
+                skipped.append(self._waiting.skip())
             else:
                 break
         self._waiting.put_back(skipped)

@@ -27,6 +27,8 @@ class _Tenant:
     queue: WaitingQueue
     served: int
     """Virtual time [tokens]."""
+    set_aside: int = 0
+    """What its skipped requests cost, which counts until they are put back."""
     version: int = 0
     """Of its entry in the heap; older ones mean nothing."""
 
@@ -81,9 +83,16 @@ class FairQueue:
 
     def push(self, request: Request) -> None:
         """Add a request where its tenant's queue puts it."""
-        tenant = self._enter([request])
+        tenant = self._woken(request.tenant)
         tenant.queue.push(request)
-        self._reschedule(tenant)
+        self._enter([request], tenant)
+
+    def push_front(self, request: Request) -> None:
+        """Put a preempted request in front of those of its tenant, which gets back what it was charged."""
+        tenant = self._woken(request.tenant)
+        tenant.served -= _cost(request)
+        tenant.queue.put_back([request])
+        self._enter([request], tenant)
 
     def peek(self) -> Request:
         """The request to be taken next, which stays."""
@@ -95,22 +104,31 @@ class FairQueue:
         """Take the next request, and charge its tenant for it."""
         request = self.peek()
         tenant = self._tenants[request.tenant]
-        tenant.queue.pop()
         self._served_now = max(self._served_now, tenant.served)
         tenant.served += _cost(request)
+        tenant.queue.pop()
+        self._leave(request, tenant)
+        return request
+
+    def skip(self) -> Request:
+        """Take the next request until `put_back`. Meanwhile it counts as served: others have their turn."""
+        request = self.peek()
+        tenant = self._tenants[request.tenant]
+        tenant.set_aside += _cost(request)
+        tenant.queue.pop()
         self._leave(request, tenant)
         return request
 
     def put_back(self, requests: Sequence[Request]) -> None:
-        """Put requests in front of those of their tenants, which get back what they were charged."""
+        """Put skipped requests where they were, as if nothing had been."""
         by_tenant: dict[str, list[Request]] = {}
         for request in requests:
             by_tenant.setdefault(request.tenant, []).append(request)
-        for returned in by_tenant.values():
-            tenant = self._enter(returned)
-            tenant.served -= sum(map(_cost, returned))
-            tenant.queue.put_back(returned)
-            self._reschedule(tenant)
+        for name, skipped in by_tenant.items():
+            tenant = self._tenants[name]
+            tenant.set_aside -= sum(map(_cost, skipped))
+            tenant.queue.put_back(skipped)
+            self._enter(skipped, tenant)
 
     def remove(self, request_id: str) -> bool:
         """Take a request from anywhere; returns whether it was there."""
@@ -122,17 +140,19 @@ class FairQueue:
         self._leave(request, tenant)
         return True
 
-    def _enter(self, requests: Sequence[Request]) -> _Tenant:
-        """Count requests of one tenant in."""
-        name = requests[0].tenant
+    def _woken(self, name: str) -> _Tenant:
+        """The tenant; one that has nothing here starts where the others are."""
         tenant = self._tenants.get(name)
         if tenant is None:
             tenant = self._tenants[name] = _Tenant(name, self._make_queue(), self._served_now)
         if not len(tenant.queue):
             tenant.served = max(tenant.served, self._served_now)
+        return tenant
+
+    def _enter(self, requests: Sequence[Request], tenant: _Tenant) -> None:
         self._requests.update((request.request_id, request) for request in requests)
         self.num_tokens += sum(request.num_prompt_tokens for request in requests)
-        return tenant
+        self._reschedule(tenant)
 
     def _leave(self, request: Request, tenant: _Tenant) -> None:
         del self._requests[request.request_id]
@@ -147,7 +167,8 @@ class FairQueue:
         tenant.version = self._num_versions
         if len(tenant.queue):
             priority = self._priority(tenant.queue.peek())
-            heappush(self._heap, _Entry(priority, tenant.served, tenant.version, tenant))
+            served = tenant.served + tenant.set_aside
+            heappush(self._heap, _Entry(priority, served, tenant.version, tenant))
         if len(self._heap) > 2 * len(self._tenants) + _SPARE_TENANTS:
             self._heap = [entry for entry in self._heap if _is_live(entry)]
             heapify(self._heap)
@@ -155,8 +176,8 @@ class FairQueue:
     def _forget_idle_tenants(self) -> None:
         """Whoever has no request and no debt is as good as new; of debts the largest are remembered."""
         tenants = self._tenants.values()
-        in_debt = [t for t in tenants if not len(t.queue) and t.served > self._served_now]
-        kept = [t for t in tenants if len(t.queue)]
+        kept = [t for t in tenants if len(t.queue) or t.set_aside]
+        in_debt = [t for t in tenants if not len(t.queue) and not t.set_aside and t.served > self._served_now]
         kept += nlargest(_MAX_DEBTS, in_debt, key=lambda tenant: tenant.served)
         self._tenants = {tenant.name: tenant for tenant in kept}
         self._sweep_at = 2 * len(self._tenants) + _SPARE_TENANTS

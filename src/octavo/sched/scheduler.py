@@ -4,6 +4,8 @@ One step is `schedule`, then the runner, then `update`, or `rollback` if the run
 the two the step is *under way*: its blocks are being written, so nothing that it uses is released.
 """
 
+from collections.abc import Collection
+
 from octavo.config import SchedulerConfig
 from octavo.errors import ConfigError, InvalidRequestError, InvariantError
 from octavo.kv.manager import KVCacheManager
@@ -135,8 +137,7 @@ class Scheduler:
             InvariantError: a step is under way.
         """
         self._check_no_step_under_way("preempt_all")
-        for request in reversed(list(self.running.values())):
-            self._preempt(request)
+        self._preempt_all_but(())
 
     def reset_prefix_cache(self, *, reset_running: bool = False) -> bool:
         """Forget all cached prefixes, which must be done when the weights change.
@@ -180,19 +181,28 @@ class Scheduler:
             return len(self._requests) > len(self._arrivals)
         return self.pause_mode is PauseMode.NEW and bool(self.running)
 
+    def __contains__(self, request_id: str) -> bool:
+        """Whether a request has not ended, or awaits the end of the step under way."""
+        return request_id in self._requests
+
     # ---- a step ------------------------------------------------------------------------------
 
-    def schedule(self) -> SchedulerOutput:
+    def schedule(self, only: Collection[str] | None = None) -> SchedulerOutput:
         """Decide the next step.
 
         An output without requests (nothing to do, or paused) is not a step: run, update and roll
         back nothing.
 
+        Args:
+            only: ids of the requests that may be in it; others who run give their blocks back and wait.
+
         Raises:
             InvariantError: the step before is still under way.
         """
         self._check_no_step_under_way("schedule")
-        step = self._begin_step()
+        if only is not None:
+            self._preempt_all_but(only)
+        step = self._begin_step(only)
         self._schedule_running(step)
         if step.admits:
             self._admission.admit(step)
@@ -277,13 +287,18 @@ class Scheduler:
 
     # ---- leaving -------------------------------------------------------------------------------
 
+    def _preempt_all_but(self, kept: Collection[str]) -> None:
+        for request in reversed(list(self.running.values())):
+            if request.request_id not in kept:
+                self._preempt(request)
+
     def _preempt(self, request: Request) -> None:
         """Take everything from a running request but its tokens; it waits in front of all others."""
         self._release(request)
         request.status = RequestStatus.PREEMPTED
         request.num_preemptions += 1
         self.stats.num_preemptions += 1
-        self.waiting.put_back([request])
+        self.waiting.push_front(request)
 
     def _disown(self, failed: list[Request], output: SchedulerOutput) -> None:
         """Nobody may find what a failed computation wrote in this step, or go on from it.
@@ -315,13 +330,14 @@ class Scheduler:
 
     # ---- begin and end of a step -------------------------------------------------------------------
 
-    def _begin_step(self) -> StepPlan:
+    def _begin_step(self, only: Collection[str] | None) -> StepPlan:
         config = self._config
         return StepPlan(
             token_budget=0 if self.pause_mode is PauseMode.ALL else config.max_num_batched_tokens,
             chunk_limit=chunk_limit(config, num_requests=len(self._requests)),
             may_split=config.enable_chunked_prefill,
             admits=self.pause_mode is None,
+            only=only,
             block_size=self.kv.block_size,
         )
 

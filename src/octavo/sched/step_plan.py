@@ -1,5 +1,7 @@
 """`StepPlan`: what has been decided so far about the step being scheduled."""
 
+from collections.abc import Collection
+
 from octavo.config import SchedulerConfig
 from octavo.kv.block_table import TableChange
 from octavo.sched.output import NewRequest, ScheduledRequest
@@ -14,6 +16,7 @@ class StepPlan:
         chunk_limit: most tokens for one request.
         may_split: whether a request may get a part of what it is missing.
         admits: whether waiting requests may be admitted; not any more once somebody was preempted.
+        only: ids of the requests that may be chosen; ``None``: anybody may.
         scheduled: the requests chosen, by id.
         reserved_blocks: blocks that they need in later steps for the tokens they already have.
     """
@@ -23,21 +26,34 @@ class StepPlan:
         "admits",
         "chunk_limit",
         "may_split",
+        "only",
         "reserved_blocks",
         "scheduled",
         "token_budget",
     )
 
     def __init__(
-        self, *, token_budget: int, chunk_limit: int, may_split: bool, admits: bool, block_size: int
+        self,
+        *,
+        token_budget: int,
+        chunk_limit: int,
+        may_split: bool,
+        admits: bool,
+        only: Collection[str] | None,
+        block_size: int,
     ) -> None:
         self.token_budget = token_budget
         self.chunk_limit = chunk_limit
         self.may_split = may_split
         self.admits = admits
+        self.only = only
         self.scheduled: dict[str, ScheduledRequest] = {}
         self.reserved_blocks = 0
         self._block_size = block_size
+
+    def may_hold(self, request: Request) -> bool:
+        """Whether the request may be chosen at all."""
+        return self.only is None or request.request_id in self.only
 
     def chunk(self, num_missing_tokens: int) -> int:
         """How many of the missing tokens to compute in this step; 0 to wait for one with more room."""

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from octavo.sampling_params import SamplingParams
@@ -26,31 +26,32 @@ def fair(heeds_priority=False):
     return FairQueue(QUEUES[heeds_priority], heeds_priority=heeds_priority)
 
 
-operations = st.lists(
-    st.tuples(
-        st.sampled_from(["push", "pop", "put_back", "remove"]), st.integers(0, 3), sizes, st.integers(0, 2)
-    )
-)
+names = st.sampled_from(["push", "pop", "skip", "put_back", "push_front", "remove"])
+operations = st.lists(st.tuples(names, st.integers(0, 3), sizes, st.integers(0, 2)))
 
 
 @pytest.mark.parametrize("heeds_priority", [False, True])
 @settings(deadline=None, max_examples=150)
 @given(script=operations)
 def test_nothing_is_lost_and_the_order_is_the_one_told(heeds_priority, script):
-    queue, inside, outside = fair(heeds_priority), {}, []
+    queue, inside, taken, skipped = fair(heeds_priority), {}, [], []
     for number, (operation, tenant, size, priority) in enumerate(script):
         if operation == "push":
             request = make(number, f"t{tenant}", size=size, priority=priority)
             queue.push(request)
             inside[request.request_id] = request
-        elif operation == "pop" and inside:
+        elif operation in ("pop", "skip") and inside:
             front = queue.peek()
-            assert queue.pop() is front
-            outside.append(inside.pop(front.request_id))
+            assert getattr(queue, operation)() is front
+            (taken if operation == "pop" else skipped).append(inside.pop(front.request_id))
         elif operation == "put_back":
-            queue.put_back(outside)
-            inside.update((request.request_id, request) for request in outside)
-            outside = []
+            queue.put_back(skipped)
+            inside.update((request.request_id, request) for request in skipped)
+            skipped = []
+        elif operation == "push_front" and taken:
+            request = taken.pop()
+            queue.push_front(request)
+            inside[request.request_id] = request
         elif operation == "remove" and inside:
             name = sorted(inside)[number % len(inside)]
             del inside[name]
@@ -75,14 +76,41 @@ def test_one_tenant_alone_has_the_order_of_its_queue(heeds_priority, script):
             request = make(number, size=size, priority=priority)
             queue.push(request)
             plain.push(request)
-        elif operation == "pop" and len(plain):
+        elif operation == "skip" and len(plain):
             outside.append(plain.pop())
-            assert queue.pop() is outside[-1]
+            assert queue.skip() is outside[-1]
+        elif operation == "pop" and len(plain):
+            assert queue.pop() is plain.pop()
         elif operation == "put_back":
             queue.put_back(outside)
             plain.put_back(outside)
             outside = []
     assert list(queue) == list(plain)
+
+
+@settings(deadline=None, max_examples=100)
+@example(waiting=[(0, 40)] * 20, num_skipped=20)
+@given(
+    waiting=st.lists(st.tuples(st.integers(0, 3), sizes), min_size=1, max_size=30),
+    num_skipped=st.integers(0, 30),
+)
+def test_who_is_skipped_changes_nothing_for_anybody(waiting, num_skipped):
+    """Who waits for a prefix costs its tenant nothing, and puts no newcomer behind a flood."""
+    skipping, other = fair(), fair()
+    for queue in (skipping, other):
+        for number, (tenant, size) in enumerate(waiting):
+            queue.push(make(number, f"t{tenant}", size=size))
+    skipping.put_back([skipping.skip() for _ in range(min(num_skipped, len(waiting)))])
+    for queue in (skipping, other):
+        for number in range(1000, 1020):
+            queue.push(make(number, "newcomer", size=20))
+    served = {queue: Counter() for queue in (skipping, other)}
+    for _ in range(len(waiting) + 20):
+        for queue in (skipping, other):
+            request = queue.pop()
+            served[queue][request.tenant] += request.num_prompt_tokens + 1
+        for name in served[skipping] | served[other]:  # they may take turns in another order
+            assert abs(served[skipping][name] - served[other][name]) <= 2 * 41
 
 
 @settings(deadline=None, max_examples=60)

@@ -95,6 +95,20 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.ended_early.update(update.request_id for update in updates if update.error is not None)
             self.h.runner.failing_ids.clear()
 
+    @rule(pick=st.randoms(use_true_random=False), num_steps=st.integers(1, 3))
+    def steps_of_a_few_alone(self, pick, num_steps):
+        """Somebody of them gets on in every step, wherever they are in the queue and whoever holds blocks."""
+        live = [request_id for request_id, request in self.h.requests.items() if not request.is_finished]
+        only = set(pick.sample(live, min(len(live), 2)))
+        for _ in range(num_steps):
+            output = self.h.schedule(only)
+            assert bool(output.scheduled) == bool(only)
+            assert {scheduled.request_id for scheduled in output.scheduled} <= only
+            assert set(self.h.scheduler.running) <= only
+            if output.scheduled:
+                self.h.finish_step(output)
+            only = {request_id for request_id in only if request_id in self.h.scheduler}
+
     @rule(pick=st.randoms(use_true_random=False))
     def abort(self, pick):
         self._abort_some(pick)
@@ -165,11 +179,12 @@ def test_twenty_thousand_random_operations():
         machine.step,
         lambda: machine.step_with_aborts_under_way(rng.choice(["runs", "runs", "fails"]), rng),
         lambda: machine.step_with_an_error(rng),
+        lambda: machine.steps_of_a_few_alone(rng, 2),
         lambda: machine.abort(rng),
         machine.preempt_all,
         lambda: machine.reset(rng.random() < 0.3),
     ]
-    weights = [20, 50, 8, 2, 3, 1, 1]
+    weights = [20, 50, 8, 2, 2, 3, 1, 1]
     for _ in range(20_000):
         rng.choices(operations, weights)[0]()
         machine.holds_together()

@@ -27,6 +27,22 @@ def test_a_flood_of_one_tenant_keeps_no_other_waiting():
     assert finished.index("other") <= 3
 
 
+def test_a_flood_that_waits_for_one_prefix_keeps_no_other_tenant_waiting():
+    """All of it is passed over until the prefix is there; that must not count as having been served."""
+    fake = make_engine(
+        tokens(ord("a")), max_num_seqs=4, max_num_batched_tokens=32, long_prefill_token_threshold=8
+    )
+    for i in range(20):
+        fake.engine.add_request(
+            f"flood-{i}", PROMPT, SamplingParams(max_tokens=2), place=QueuePlace(tenant="flood")
+        )
+    fake.engine.step()
+    fake.engine.add_request("other", [1] * 9, SamplingParams(max_tokens=2), place=QueuePlace(tenant="other"))
+    others_in_front = [request.request_id for request in fake.scheduler.waiting].index("other")
+    assert others_in_front <= 1
+    assert len(run_to_end(fake.engine)) == 21
+
+
 def test_a_request_that_waits_too_long_is_refused_and_one_that_runs_is_not():
     now = [0.0]
     fake = make_engine(tokens(ord("a")), max_num_seqs=1, queue_timeout=5.0, clock=lambda: now[0])

@@ -7,7 +7,7 @@ block tables, copies, sharing, eviction and preemption are all checked by compar
 requests write NaN, which spreads to whoever reads it and shows, as in a model, when a token is sampled.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from octavo.config import SchedulerConfig
 from octavo.kv.hashing import BlockHasher, model_root
@@ -201,8 +201,8 @@ class Harness:
                 return output
         raise AssertionError(f"the condition does not hold after {max_steps} steps")
 
-    def schedule(self) -> SchedulerOutput:
-        output = self.scheduler.schedule()
+    def schedule(self, only: Collection[str] | None = None) -> SchedulerOutput:
+        output = self.scheduler.schedule(only)
         self.outputs.append(output)
         self.check(output)
         return output

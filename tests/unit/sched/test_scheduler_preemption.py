@@ -1,5 +1,6 @@
 """Running out of blocks."""
 
+import pytest
 from sched_harness import Harness, expected_tokens
 
 
@@ -167,3 +168,46 @@ def test_preempted_or_not_the_tokens_are_the_same():
     for request_id in tight.requests:
         tokens = [h.requests[request_id].output_token_ids for h in (tight, roomy)]
         assert tokens[0] == tokens[1]
+
+
+# ---- only some ----
+
+
+def test_only_those_who_may_run_are_in_the_step_and_the_others_lose_nothing():
+    h = Harness(num_blocks=64)
+    for index in range(4):
+        h.add(str(index), prompt(9, start=index), max_tokens=6)
+    h.step()
+    h.step()
+    output = h.schedule(only={"2"})
+    assert [s.request_id for s in output.scheduled] == ["2"]
+    assert output.scheduled[0].new_request is None  # it was running, and still is
+    assert output.released_request_ids == ["3", "1", "0"]
+    h.finish_step(output)
+    assert [request.request_id for request in h.scheduler.waiting] == ["0", "1", "3"]
+    h.run()
+    for request_id in h.requests:
+        h.check_tokens(request_id)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_those_who_may_run_are_found_behind_all_others(policy):
+    h = Harness(num_blocks=64, max_num_seqs=2, scheduling_policy=policy)
+    for index in range(20):
+        h.add(str(index), prompt(9), max_tokens=2)  # all wait for one prefix
+    h.add("wanted", prompt(9, start=1), priority=7)
+    before = [request.request_id for request in h.scheduler.waiting]
+    output = h.schedule(only=["wanted"])
+    assert [s.request_id for s in output.scheduled] == ["wanted"]
+    h.finish_step(output)
+    assert [request.request_id for request in h.scheduler.waiting] == [n for n in before if n != "wanted"]
+
+
+def test_nobody_of_those_who_may_run_is_no_step():
+    h = Harness()
+    h.add("a", prompt(9))
+    h.step()
+    assert not h.schedule(only=[]).scheduled
+    assert h.scheduler.num_running == 0
+    h.run()
+    h.check_tokens("a")

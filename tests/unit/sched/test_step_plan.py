@@ -11,7 +11,12 @@ from octavo.sched.step_plan import StepPlan, chunk_limit
 
 def make_plan(*, token_budget=100, chunk_limit=1000, may_split=True):
     return StepPlan(
-        token_budget=token_budget, chunk_limit=chunk_limit, may_split=may_split, admits=True, block_size=4
+        token_budget=token_budget,
+        chunk_limit=chunk_limit,
+        may_split=may_split,
+        admits=True,
+        only=None,
+        block_size=4,
     )
 
 
