@@ -6,7 +6,7 @@ A message says what was got, what the limit is and the way out, because the read
     ├── RequestError              the client's fault (HTTP 4xx); costs nobody else anything
     │   ├── InvalidRequestError     a value out of range; ``param`` names it
     │   ├── ContextLengthError      longer than the model or the KV cache can ever hold
-    │   ├── AdapterError            a LoRA adapter that does not fit the model, is unknown, or is in use
+    │   ├── AdapterError            a LoRA adapter that does not fit the model, or is unknown
     │   └── UnsupportedFeatureError valid elsewhere, not built here
     ├── CapacityError             try again later (HTTP 429 or 503)
     │   ├── QueueFullError          the waiting queue is at its bound
@@ -50,7 +50,7 @@ class ContextLengthError(RequestError):
 
 
 class AdapterError(RequestError):
-    """A LoRA adapter cannot be loaded, used or unloaded."""
+    """A LoRA adapter does not fit the model, is unknown, or has a name that another one has."""
 
 
 class UnsupportedFeatureError(RequestError):

@@ -54,6 +54,13 @@ def test_embeddings_have_length_one_unless_asked_otherwise(make_llm):
     assert [value / length for value in raw.outputs.embedding] == pytest.approx(normed.outputs.embedding)
 
 
+def test_prompts_of_embeddings_are_counted(make_llm):
+    llm = make_llm()
+    llm.embed([{"prompt_token_ids": [1, 2, 3]}, {"prompt_token_ids": [4, 5]}], use_tqdm=False)
+    counts = llm._engine.telemetry.snapshot.counts
+    assert (counts.num_prompt_tokens, counts.num_generation_tokens) == (5, 0)
+
+
 def test_an_embedding_takes_nothing_from_the_cache_and_leaves_something_there(make_llm):
     llm = make_llm()
     prompt = {"prompt_token_ids": list(range(40))}

@@ -110,7 +110,8 @@ class AdapterRegistry:
         """Read an adapter's files. Any thread may call it, so that no step waits for a disk.
 
         Raises:
-            AdapterError: they do not fit the model, or no more adapters may be loaded.
+            AdapterError: they do not fit the model.
+            CapacityError: no more adapters may be loaded.
         """
         loader = self._check_room()
         return loader.read(path)

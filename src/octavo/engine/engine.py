@@ -297,6 +297,10 @@ class Engine:
     def close(self) -> None:
         """End every request and give back memory and threads; calling it again does nothing."""
         self.abort_all(AbortCause.SHUTDOWN)
+        self.release()
+
+    def release(self) -> None:
+        """Give back memory and threads of an engine that may have died; calling it again does nothing."""
         if self._grammars is not None:
             self._grammars.close()
         self.core.close()

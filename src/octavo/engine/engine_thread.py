@@ -204,7 +204,7 @@ class EngineThread:
             with contextlib.suppress(Exception):
                 self._engine.telemetry.engine_died()
             with contextlib.suppress(Exception):
-                self._engine.core.close()
+                self._engine.release()
 
     def _run_steps(self, engine: Engine) -> None:
         while True:

@@ -120,6 +120,8 @@ class EngineTelemetry:
                 continue  # aborted while the step was under way
             if update.token_id is not None:
                 self._note_token(choice, now)
+            elif update.embedding is not None:
+                self._count_prompt(choice.request)
             if update.finish_reason is not None:
                 self._end(choice, update.finish_reason, now)
 
@@ -166,14 +168,17 @@ class EngineTelemetry:
         if choice.first_token_at is None:
             choice.first_token_at = now
             self._ttft.observe(now - record.arrived_at)
-            self._num_prompt_tokens += choice.request.num_prompt_tokens
-            self._num_cached_tokens += choice.request.num_cached_tokens
+            self._count_prompt(choice.request)
             if record.first_token_at is None:
                 record.first_token_at = now
         else:
             self._itl.observe(now - choice.last_token_at)
         choice.last_token_at = record.last_token_at = now
         self._num_generation_tokens += 1
+
+    def _count_prompt(self, request: Request) -> None:
+        self._num_prompt_tokens += request.num_prompt_tokens
+        self._num_cached_tokens += request.num_cached_tokens
 
     def _end(self, choice: ChoiceTimes, reason: FinishReason, now: float) -> None:
         del self._choices[choice.request.request_id]
