@@ -5,6 +5,8 @@ import math
 import pytest
 from same_bits import GREEDY, SAMPLED, TEXTS, bits_of
 
+from octavo.engine.probe import PROBE_ID
+from octavo.errors import StepError
 from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import SamplingParams
 from octavo.structured_outputs import StructuredOutputsParams
@@ -96,4 +98,36 @@ def test_a_nan_in_one_row_fails_that_request_alone(session, params):
     assert (choices[1].finish_reason, len(choices[1].token_ids)) == ("error", 2)
     assert "non-finite logits at position" in choices[1].error
     assert [bits_of(choices[i]) for i in (0, 2, 3)] == [alone[i] for i in (0, 2, 3)]
+    assert s.bits(TEXTS[1], params) == alone[1]  # what it left in the cache is sound
+
+
+@pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_a_request_that_fails_every_step_costs_the_others_no_bit(session, params):
+    alone = [session().bits(text, params) for text in TEXTS[:4]]
+    embedding = session().run(TEXTS[0], PoolingParams()).embedding
+    s = session(block_size=8, max_num_batched_tokens=64)
+    runner = s.built.engine.core.runner
+    submit = runner.submit
+    names = [s.add(text, params) for text in TEXTS[:4]]
+    pooled = s.add(TEXTS[0], PoolingParams())
+    end = len(s.built.model.tokenizer.encode(TEXTS[1])) + 3  # it fails when it has generated some tokens
+
+    def submit_and_fail(output):
+        step = submit(output)  # whatever it has written, nobody may read
+        for scheduled in output.scheduled:
+            is_culprit = scheduled.request_id == names[1]
+            if is_culprit and scheduled.num_computed_tokens + len(scheduled.token_ids) > end:
+                raise StepError("poisoned")
+        return step
+
+    runner.submit = submit_and_fail
+    outputs = s.finish()
+    choices = [outputs[name].outputs[0] for name in names]
+    assert (choices[1].finish_reason, len(choices[1].token_ids)) == ("error", 4)
+    assert "it alone" in choices[1].error
+    assert [bits_of(choices[i]) for i in (0, 2, 3)] == [alone[i] for i in (0, 2, 3)]
+    assert outputs[pooled].embedding == embedding
+    with pytest.raises(KeyError):
+        runner._rows[PROBE_ID]
+    runner.submit = submit
     assert s.bits(TEXTS[1], params) == alone[1]  # what it left in the cache is sound

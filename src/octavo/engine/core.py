@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from octavo.engine.abort_cause import AbortCause
+from octavo.engine.fault_isolation import FaultIsolation
 from octavo.engine.runner import Runner
 from octavo.engine.telemetry import EngineTelemetry
 from octavo.errors import EngineDeadError, InvariantError, StepError
@@ -16,8 +17,6 @@ from octavo.sched.update import RequestUpdate
 
 logger = logging.getLogger(__name__)
 
-MAX_FAILED_STEPS = 2
-"""Failed steps in a row that end the engine: what fails twice would fail for ever."""
 MAX_IDLE_STEPS = 3
 """Steps in a row without work, while requests wait, that are taken for a deadlock."""
 
@@ -46,7 +45,7 @@ class EngineCore:
         self.telemetry = EngineTelemetry(scheduler, clock)
         self.num_steps = 0
         self.num_failed_steps = 0
-        self._num_failed_in_a_row = 0
+        self._isolation = FaultIsolation(runner)
         self._num_idle_in_a_row = 0
         self._cause_of_death: BaseException | None = None
 
@@ -75,14 +74,15 @@ class EngineCore:
     def step(self) -> list[RequestUpdate]:
         """Run one step.
 
-        A step that fails as a whole changes no request: all that were in it start over in the next one.
+        A step that fails as a whole changes no request: all that were in it start over in the next one. If a
+        request is at fault, it is found by and by, and fails alone.
 
         Raises:
-            EngineDeadError: two steps failed in a row, or the engine died before.
+            EngineDeadError: the runner computes nothing any more, or the engine died before.
         """
         self._check_alive()
         try:
-            output = self.scheduler.schedule()
+            output = self.scheduler.schedule(self._isolation.trial(self.scheduler.__contains__))
             return self._compute(output) if output.scheduled else self._idle()
         except BaseException as error:
             self._die(error)
@@ -100,22 +100,26 @@ class EngineCore:
         try:
             runner_output = self.runner.submit(output).result()
         except StepError as error:
-            self._roll_back(output, error)
-            return []
-        self._num_failed_in_a_row = 0
+            return self._roll_back(output, error)
+        self._isolation.step_ran(output)
         self.num_steps += 1
         updates = self.scheduler.update(output, runner_output)
         self.telemetry.step_ended(updates)
         return updates
 
-    def _roll_back(self, output: SchedulerOutput, error: StepError) -> None:
+    def _roll_back(self, output: SchedulerOutput, error: StepError) -> list[RequestUpdate]:
+        """All requests of a failed step start over, but the one that is at fault, once that is known."""
         self.scheduler.rollback(output)
         self.telemetry.step_failed()
         self.num_failed_steps += 1
-        self._num_failed_in_a_row += 1
-        if self._num_failed_in_a_row >= MAX_FAILED_STEPS:
-            raise EngineDeadError(f"{MAX_FAILED_STEPS} steps failed in a row: {error}") from error
-        logger.warning("step %d failed and is tried again: %s", output.step, error)
+        culprit = self._isolation.step_failed(output, error)
+        if culprit is None:
+            logger.warning("step %d failed and is tried again: %s", output.step, error)
+            return []
+        logger.error("request %s fails every step that it is in, and is ended: %s", culprit, error)
+        self.finish(culprit, FinishReason.ERROR)
+        message = f"this request cannot be computed, and it alone: every step that it was in failed ({error})"
+        return [RequestUpdate(culprit, finish_reason=FinishReason.ERROR, error=message)]
 
     def _idle(self) -> list[RequestUpdate]:
         """Nothing was scheduled. While there is work, a deadlock."""

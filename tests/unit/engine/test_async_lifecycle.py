@@ -63,7 +63,7 @@ def test_the_deadline_of_a_drain_aborts_what_is_left():
 def test_a_dead_engine_ends_every_stream_and_refuses_new_ones():
     async def scenario():
         gate = Gate()
-        fake = make_engine(gate, runner_options={"failing_steps": [2, 3]})
+        fake = make_engine(gate, runner_options={"failing_steps": [2, 3, 4]})
         engine = AsyncEngine(lambda: fake.engine)
         engine.start()
         await engine.wait_until_ready()
@@ -251,7 +251,7 @@ def test_the_death_of_an_engine_is_the_cause_of_its_requests_end():
 
     async def scenario():
         engine = AsyncEngine(
-            lambda: make_engine(endless, runner_options={"failing_steps": [2, 3]}).engine,
+            lambda: make_engine(endless, runner_options={"failing_steps": [2, 3, 4]}).engine,
             on_finished=finished.append,
         )
         engine.start()

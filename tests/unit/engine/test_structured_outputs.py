@@ -7,7 +7,7 @@ from async_harness import endless, last_of, run, spell, until
 from engine_fakes import FakeGrammars, make_engine, run_to_end
 
 from octavo.engine.async_engine import AsyncEngine
-from octavo.errors import InvalidRequestError, UnsupportedFeatureError
+from octavo.errors import EngineDeadError, InvalidRequestError, UnsupportedFeatureError
 from octavo.sampling_params import SamplingParams
 from octavo.structured_outputs import StructuredOutputsParams
 
@@ -96,6 +96,18 @@ def test_an_engine_without_a_compiler_says_so():
 def test_closing_the_engine_closes_the_compiler(fake, grammars):
     fake.engine.close()
     assert grammars.is_closed
+
+
+def test_an_engine_that_dies_closes_the_compiler_too(grammars):
+    async def scenario():
+        fake = make_engine(endless, grammars=grammars, runner_options={"failing_steps": range(9)})
+        engine = AsyncEngine(lambda: fake.engine)
+        engine.start()
+        with pytest.raises(EngineDeadError):
+            await last_of(engine.generate("p", FREE))
+        await until(lambda: grammars.is_closed and fake.runner.is_closed)
+
+    run(scenario())
 
 
 def test_a_stream_begins_when_its_grammar_is_ready_or_ends_with_its_error(grammars):

@@ -158,7 +158,7 @@ def test_a_failing_request_is_counted_as_an_error():
 
 
 def test_requests_under_way_when_the_engine_dies_are_aborted():
-    observed = Observed(runner_options={"failing_steps": [1, 2]})
+    observed = Observed(runner_options={"failing_steps": [1, 2, 3]})
     observed.add("a")
     observed.engine.step()
     observed.engine.step()
