@@ -237,7 +237,7 @@ def test_why_a_request_was_ended_early_is_told(end, cause):
         async with engine:
             stream, _ = await start_one(engine)
             await end(engine, stream)
-            await until(lambda: finished)
+            await until(lambda: finished and engine.snapshot.aborted)  # published after it is told
             await stream.aclose()
         assert engine.snapshot.aborted == {cause.value: 1}
         assert engine.snapshot.blocks.num_active == 0
