@@ -1,10 +1,12 @@
 """The Gemma 2 architecture: norms around every part, soft caps, a window on every other layer."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from octavo.kernels.program import Activation, Program
 from octavo.models.decoder import DecoderBuilder
-from octavo.models.gguf_metadata import Metadata
+from octavo.models.gguf_metadata import Metadata, MetadataValue
 from octavo.models.layer_pattern import read_layer_pattern
 from octavo.models.spec import LayerSpec, ModelSpec
 from octavo.models.spec_reader import read_spec as read_common_spec
@@ -13,6 +15,14 @@ from octavo.models.weights import Weights
 _LAYERS_OF_27B = 46
 """GGUF files do not say that this one size scales its queries by another number than the size of a head."""
 _WINDOWED_PERIOD = 2
+_UNLESS_SAID: Mapping[str, MetadataValue] = MappingProxyType(
+    {
+        "gemma2.attention.sliding_window": 4096,
+        "gemma2.attn_logit_softcapping": 50.0,
+        "gemma2.final_logit_softcapping": 30.0,
+    }
+)
+"""The first GGUF files of Gemma 2 do not say what all of its sizes have in common."""
 
 
 def build_program(spec: ModelSpec, weights: Weights, *, head_norms: bool = False) -> Program:
@@ -39,6 +49,7 @@ def read_spec(metadata: Metadata, weights: Weights, *, vocab_size: int) -> Model
     Raises:
         ModelLoadError: a value is missing or out of range, or asks for something that is not supported.
     """
+    metadata = Metadata(metadata.path, {**_UNLESS_SAID, **metadata.values})
 
     def read_layers(layer: LayerSpec, num_layers: int) -> tuple[LayerSpec, ...]:
         is_windowed = read_layer_pattern(

@@ -1,6 +1,6 @@
 """`Metadata`: the key-value section of a GGUF file, read with types and limits."""
 
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -72,9 +72,11 @@ class Metadata:
     def number(self, key: str, *, default: float | None = None) -> float:
         """A positive finite number; without a default the key must be there."""
         value = self._required(key, default)
-        if isinstance(value, int | float) and math.isfinite(value) and value > 0:
-            return float(value)
-        raise self._wrong(key, value, "a positive number")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(key, value, "a positive number")
+        if not 0 < value <= sys.float_info.max:  # an integer may be larger than any float
+            raise self._wrong(key, value, "a positive number")
+        return float(value)
 
     def token_id(self, key: str, *, vocab_size: int) -> int | None:
         """A token id below ``vocab_size``, or ``None`` if the key is missing."""

@@ -1,6 +1,6 @@
 """The rope parameters of a ``config.json`` under GGUF's keys, as `octavo.models.rope` reads them."""
 
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,6 @@ def _pair_factors(rope: Metadata, name: str) -> MetadataValue:
     if not isinstance(factors, list):
         raise ModelLoadError(f"{rope.path}: {name} must be a list of numbers, found {quote(factors)}")
     for factor in factors:
-        if not isinstance(factor, int | float) or not math.isfinite(factor) or factor <= 0:
+        if not isinstance(factor, int | float) or not 0 < factor <= sys.float_info.max:
             raise ModelLoadError(f"{rope.path}: {name} must hold positive numbers, found {quote(factor)}")
     return np.array(factors, np.float64)

@@ -55,10 +55,7 @@ class HuggingFaceFolder:
         """
         self.path = path
         if not (path / CONFIG_FILE).is_file():
-            raise ModelLoadError(
-                f"{path}: the folder has no {CONFIG_FILE}; give one with {CONFIG_FILE} and safetensors files,"
-                " or a .gguf file"
-            )
+            raise ModelLoadError(f"{path}: {_what_else(path)}")
         document = read_json_file(path / CONFIG_FILE, max_bytes=_MAX_CONFIG_BYTES)
         self.config = Config(document, path / CONFIG_FILE)
         self.metadata: Metadata = self.config.metadata(name=path.resolve().name)
@@ -117,15 +114,22 @@ class HuggingFaceFolder:
                     raise ModelLoadError(f"{file.path}: tensor {quote(entry.name)} is there twice")
                 found[name] = FolderTensor(file, entry.name, entry.shape)
         # A head that is tied may be stored all the same, as a copy.
-        if self.config.typed.flag("tie_word_embeddings", default=self._ties_by_default):
+        if self.config.typed.flag("tie_word_embeddings", default=False):
             found.pop("output.weight", None)
         elif "output.weight" not in found:
             raise ModelLoadError(f"{self.path}: the folder has no output head (lm_head.weight)")
         return found
 
-    @property
-    def _ties_by_default(self) -> bool:
-        return self.config.family.architecture.startswith("gemma")
+
+def _what_else(folder: Path) -> str:
+    """What a folder without a configuration is, as far as that can be told, and what to do."""
+    if (folder / "adapter_config.json").is_file():
+        return "a LoRA adapter; give its base as the model, and this folder as --lora NAME=FOLDER"
+    if found := sorted(folder.glob("*.gguf")):
+        return f"the folder has no {CONFIG_FILE}; give a GGUF file by its name, such as {found[0]}"
+    return (
+        f"the folder has no {CONFIG_FILE}; give one with {CONFIG_FILE} and safetensors files, or a .gguf file"
+    )
 
 
 def _open_files(folder: Path) -> list[SafetensorsFile]:

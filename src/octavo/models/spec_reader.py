@@ -115,7 +115,9 @@ def _read_kv_heads(metadata: Metadata, architecture: str, num_heads: int) -> int
 
 
 def _read_soft_cap(metadata: Metadata, key: str) -> float | None:
-    return metadata.number(key) if key in metadata.values else None
+    value = metadata.values.get(key)
+    is_off = isinstance(value, int | float | None) and not value
+    return None if is_off else metadata.number(key)
 
 
 def _rope_style(metadata: Metadata, *, default: RopeStyle) -> RopeStyle:

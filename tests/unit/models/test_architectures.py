@@ -75,7 +75,14 @@ def test_gemmas_largest_size_scales_queries_by_hidden_size_over_heads(architectu
 def test_soft_caps_are_read():
     spec = spec_of("gemma2", attn_logit_softcapping=50.0, final_logit_softcapping=30.0)
     assert (spec.attention_soft_cap, spec.logit_soft_cap) == (50, 30)
-    assert spec_of("gemma2").attention_soft_cap is None
+    off = spec_of("gemma2", attn_logit_softcapping=0.0, final_logit_softcapping=0.0)
+    assert (off.attention_soft_cap, off.logit_soft_cap) == (None, None)
+    assert spec_of("gemma3").attention_soft_cap is None
+
+
+def test_the_first_files_of_gemma_2_say_neither_caps_nor_window():
+    spec = spec_of("gemma2")
+    assert (spec.attention_soft_cap, spec.logit_soft_cap, spec.layers[0].window) == (50, 30, 4096)
 
 
 def test_every_fourth_layer_of_smollm_3_knows_nothing_of_positions():

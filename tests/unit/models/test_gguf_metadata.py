@@ -66,7 +66,7 @@ def test_a_count_has_bounds_and_a_type(value):
         metadata(k=value).count("k")
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), "1"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), 10**400, True, "1"])
 def test_a_number_is_positive_and_finite(value):
     with pytest.raises(ModelLoadError, match="a positive number"):
         metadata(k=value).number("k")

@@ -158,6 +158,10 @@ def test_a_file_that_is_missing_is_named(tiny_folder, name):
 
 def test_an_empty_folder_is_one_line(tmp_path):
     assert "the folder has no config.json; give one with" in error_of(tmp_path)
+    (tmp_path / "a.Q4_0.gguf").write_bytes(b"")
+    assert "give a GGUF file by its name, such as" in error_of(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert "a LoRA adapter; give its base as the model" in error_of(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json", "tokenizer.json"])
