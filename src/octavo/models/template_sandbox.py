@@ -28,6 +28,10 @@ MAX_TEMPLATE_CHARACTERS = 1 << 18
 
 _OPERATORS = frozenset({"+", "*", "**", "%"})
 _REFUSED_FILTERS = ("pprint", "urlize", "wordwrap", "xmlattr", "random")
+_LOOKING_AT_NO_CONTENT = frozenset(
+    {"length", "defined", "undefined", "none", "mapping", "iterable", "sequence"}
+)
+"""Filters and tests that take no longer for a long conversation: some templates ask for it in each turn."""
 _REFUSED_ATTRIBUTES = frozenset({"encode", "maketrans", "to_bytes", "translate"})
 
 
@@ -153,7 +157,10 @@ def _counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def counted(passed: Any, /, *args: Any, **kwargs: Any) -> Any:
         values = [_materialized(argument) for argument in args]
         budget = _budget_of(getattr(passed, "environment", passed))
-        budget.admit(name, values[0], [*values[1:], *kwargs.values()])
+        if name in _LOOKING_AT_NO_CONTENT:
+            budget.spend(1)
+        else:
+            budget.admit(name, values[0], [*values[1:], *kwargs.values()])
         return function(passed, *values, **kwargs) if is_passed_something else function(*values, **kwargs)
 
     return counted if is_passed_something else pass_environment(counted)

@@ -49,6 +49,17 @@ def test_loop_controls_work():
     assert render("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}") == "01"
 
 
+def test_what_is_marked_as_generated_is_written_like_everything_else():
+    source = (
+        "{% for m in messages %}{%- generation -%} {{ m.content }}{% set x = 1 %}{%- endgeneration -%}"
+        "{{ x is defined }}{% endfor %}"
+    )
+    assert render(source) == "HelloFalse"
+    assert render("{% for i in [1, 2] %}{% generation %}{% break %}{% endgeneration %}{% endfor %}") == ""
+    with pytest.raises(ModelLoadError, match="the chat template is not valid"):
+        render("{% generation %}")
+
+
 def test_tojson_writes_plain_json():
     source = "{{ {'b': '<é & 中>', 'a': [1]} | tojson }}"
     assert render(source) == '{"b": "<é & 中>", "a": [1]}'

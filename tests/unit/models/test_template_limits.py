@@ -130,3 +130,10 @@ def test_every_rendering_has_a_budget_of_its_own():
     template = compiled("{% for i in range(99999) %}{% endfor %}" * 3)
     for _ in range(3):
         assert template.render(HELLO) == ""
+
+
+def test_a_long_conversation_may_be_asked_for_its_length_in_every_turn():
+    """As Qwen 3's template does."""
+    source = "{% for m in messages %}{% set n = messages | length - loop.index0 %}{{ m.content }}{% endfor %}"
+    messages = [{"role": "user", "content": "x" * 500}] * 1000
+    assert len(compiled(source).render(messages)) == 500_000
