@@ -35,6 +35,9 @@ _REFUSED = (
 )
 """What would change more than the products with some weights, or would change them otherwise."""
 
+_CHANGING_THE_BASE = ("corda", "loftq", "lora_ga", "olora", "pissa")
+"""Ways to begin that take from the base's weights what the matrices begin with."""
+
 
 def open_peft_adapter(folder: Path, architecture: str) -> StoredAdapter:
     """Read the configuration and the header of the weights.
@@ -73,6 +76,11 @@ class _Config:
         for key in _REFUSED:
             if values.get(key):
                 raise ModelLoadError(f"{path}: {key} is not supported; train the adapter without it")
+        if str(start := values.get("init_lora_weights")).lower().startswith(_CHANGING_THE_BASE):
+            raise ModelLoadError(
+                f"{path}: init_lora_weights {quote(start)} changes the base, too, which is not supported;"
+                " save the adapter with path_initial_model_for_weight_conversion, which makes it plain LoRA"
+            )
         if self._typed.text("bias") not in (None, "none"):
             raise ModelLoadError(
                 f"{path}: trained biases are not supported; train the adapter with bias none"

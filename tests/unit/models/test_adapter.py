@@ -202,6 +202,8 @@ def test_matrices_that_do_not_fit_are_one_clear_error(model, tmp_path, tensors, 
     [
         ({"peft_type": "LOHA"}, "peft_type 'LOHA' is not supported"),
         ({"use_dora": True}, "use_dora is not supported"),
+        ({"init_lora_weights": "pissa_niter_16"}, "'pissa_niter_16' changes the base, too"),
+        ({"init_lora_weights": "OLoRA"}, "'OLoRA' changes the base, too"),
         ({"fan_in_fan_out": True}, "fan_in_fan_out is not supported"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save is not supported"),
         ({"bias": "all"}, "trained biases are not supported"),
