@@ -1,5 +1,6 @@
 """The packed files in the cache folder: which there are, and which have to go."""
 
+import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +29,10 @@ def packed_files(folder: Path) -> list[PackedFile]:
     """All packed files, the one used last in front."""
     found = []
     for path in folder.glob(f"*{SUFFIX}"):
-        marker = marker_of(path)
-        status = path.stat()
-        last_used = marker.stat().st_mtime if marker.exists() else status.st_mtime
-        found.append(PackedFile(path, status.st_size, last_used))
+        with contextlib.suppress(FileNotFoundError):  # another process removes it right now
+            status, marker = path.stat(), marker_of(path)
+            last_used = marker.stat().st_mtime if marker.exists() else status.st_mtime
+            found.append(PackedFile(path, status.st_size, last_used))
     return sorted(found, key=lambda file: -file.last_used)
 
 

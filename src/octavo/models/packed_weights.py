@@ -85,9 +85,6 @@ def find_packed(path: Path, plan: Sequence[PlannedTensor]) -> PackedWeights | No
     """The packed weights at ``path``, if they are there as they were written.
 
     The file is read if nobody has done so since it was last written.
-
-    Raises:
-        OSError: what is noted beside the file cannot be written.
     """
     try:
         file = SafetensorsFile(path)
@@ -97,12 +94,13 @@ def find_packed(path: Path, plan: Sequence[PlannedTensor]) -> PackedWeights | No
     found = {name: entry.num_bytes for name, entry in file.tensors.items()}
     if file.metadata.get("version") != VERSION or found != {t.name: t.num_bytes for t in plan}:
         return None
-    if not is_verified(path, checksum):
-        if file.data_sha256() != checksum:
-            return None
-        mark_verified(path, checksum)
+    if not is_verified(path, checksum) and file.data_sha256() != checksum:
+        return None
     with contextlib.suppress(OSError):  # a folder that is only for reading
-        os.utime(marker_of(path))  # when it was used last
+        if is_verified(path, checksum):
+            os.utime(marker_of(path))  # when it was used last
+        else:
+            mark_verified(path, checksum)
     return PackedWeights(file, plan)
 
 

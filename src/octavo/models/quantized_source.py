@@ -1,7 +1,10 @@
 """`QuantizedSource`: a model whose matrices are quantised when it is loaded."""
 
+import errno
 import hashlib
+import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -105,6 +108,8 @@ def _pack(job: PackingJob, name: str, *, progress: bool) -> PackedWeights:
 
     total = sum(tensor.num_bytes for tensor in job.plan)
     make_room(job.path.parent, total)
+    if shutil.disk_usage(job.path.parent).free < total:  # said now, not after minutes of packing
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with byte_progress(enabled=progress) as bar:
         task = bar.add_task(
             f"Packing {name} at {job.labels['quantization'].removeprefix('int')} bits", total=total

@@ -2,6 +2,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -138,6 +139,29 @@ def test_a_folder_that_cannot_be_written_to_is_one_line_with_the_ways_out(tiny_f
     cache.write_text("in the way")
     with pytest.raises(ModelLoadError, match=r"cannot store .*octavo models clean.*XDG_CACHE_HOME"):
         load_model(tiny_folder(), quantization="int4")
+
+
+def test_a_full_disk_is_said_before_anything_is_packed(tiny_folder, cache, times_packed, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(
+        ModelLoadError, match=r"No space left on device; make room with `octavo models clean`"
+    ):
+        load_model(tiny_folder(), quantization="int4")
+    assert not times_packed
+    assert [path.name for path in cache.iterdir()] == ["pack.lock"]
+
+
+def test_a_folder_that_is_only_for_reading_is_used_as_it_is(tiny_folder, cache, times_packed, monkeypatch):
+    folder = tiny_folder()
+    load_model(folder, quantization="int4")
+    marker_of(packed_path(cache)).unlink()
+
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr("octavo.models.packed_weights.mark_verified", refuse)
+    load_model(folder, quantization="int4")
+    assert len(times_packed) == 1
 
 
 def test_a_gguf_file_has_its_own_quantisation(tiny_llama):
