@@ -69,7 +69,7 @@ def build_json_tokenizer(
         vocabulary,
         Encoders(_encoder(base, added), _encoder(base, added, special=True)),
         bytes_of=decoding.bytes_of,
-        around=_surroundings(base, vocabulary, config),
+        around=_surroundings(base, vocabulary, config, path),
         adds_space_prefix=decoding.adds_space_prefix,
         chat_templates=compile_chat_templates(
             config.template_sources(), vocabulary, replacement=chat_template
@@ -184,13 +184,17 @@ def _check_added_ids(base: Tokenizer, added: Mapping[int, AddedToken], path: Pat
             )
 
 
-def _surroundings(base: Tokenizer, vocabulary: Vocabulary, config: TokenizerConfig) -> Surroundings:
+def _surroundings(
+    base: Tokenizer, vocabulary: Vocabulary, config: TokenizerConfig, path: Path
+) -> Surroundings:
     """What the post-processor puts around a text, unless the configuration says otherwise."""
     inner = base.encode(_PROBE, add_special_tokens=False).ids
     whole = base.encode(_PROBE, add_special_tokens=True).ids
     starts = range(len(whole) - len(inner) + 1)
     start = next((at for at in starts if whole[at : at + len(inner)] == inner), 0)
     before, after = tuple(whole[:start]), tuple(whole[start + len(inner) :])
+    if max((*before, *after), default=0) >= len(vocabulary.tokens):
+        raise ModelLoadError(f"{path}: the post-processor adds a token that the model does not have")
     return Surroundings(
         _with_flag(before, config.adds_bos, vocabulary.bos_token_id),
         _with_flag(after, config.adds_eos, vocabulary.eos_token_id),

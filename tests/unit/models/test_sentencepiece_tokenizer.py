@@ -21,7 +21,7 @@ GOLDENS = Path(__file__).parents[2] / "goldens"
 RECORDED = json.loads((GOLDENS / "sentencepiece.json").read_text())
 
 
-def tokenizer_of(recorded, *, add_space_prefix: bool | None = None, **changes) -> ModelTokenizer:
+def metadata_of(recorded, *, add_space_prefix: bool | None = None, **changes) -> Metadata:
     entries = {
         "model": "llama",
         "tokens": recorded["tokens"],
@@ -34,7 +34,11 @@ def tokenizer_of(recorded, *, add_space_prefix: bool | None = None, **changes) -
         **changes,
     }
     values = {f"tokenizer.ggml.{name}": value for name, value in entries.items() if value is not None}
-    return build_tokenizer(Metadata(Path("m.gguf"), values))
+    return Metadata(Path("m.gguf"), values)
+
+
+def tokenizer_of(recorded, **changes) -> ModelTokenizer:
+    return build_tokenizer(metadata_of(recorded, **changes))
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["no space prefix", "space prefix"])
@@ -164,3 +168,20 @@ def test_gemma_ids_equal_the_goldens(gemma_path):
     for text in HOSTILE_TEXTS:
         if "▁" not in text:
             assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+
+
+def test_the_turns_of_phi_3_take_the_white_space_behind_them_with_them():
+    """As its tokenizer.json says, and its GGUF files do not."""
+    recorded = RECORDED["false"]
+    tokens, types = [*recorded["tokens"], "<|user|>", "<|end|>"], [*recorded["types"], 3, 3]
+    changes = {"tokens": tokens, "token_type": np.array(types, np.int32)}
+    changes["scores"] = np.array([*recorded["scores"], 0, 0], np.float32)
+    first = len(tokens) - 2
+    text = "<|user|>\n a<|end|>\n<s> a"
+    for architecture, gaps in (("phi3", ("a", "")), ("llama", ("\n a", "\n"))):
+        metadata = metadata_of(recorded, add_space_prefix=False, **changes)
+        values = {**metadata.values, "general.architecture": architecture}
+        tokenizer = build_tokenizer(Metadata(Path("m.gguf"), values))
+        plain = [tokenizer.encode(gap, add_special_tokens=False) for gap in (*gaps, " a")]
+        ids = tokenizer.encode(text, add_special_tokens=False, parse_special=True)
+        assert ids == [first, *plain[0], first + 1, *plain[1], 1, *plain[2]]

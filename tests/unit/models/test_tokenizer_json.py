@@ -116,6 +116,15 @@ def test_bos_comes_from_the_post_processor_unless_the_configuration_says_otherwi
     assert build(folder).encode("a") == [*build(folder).encode("a", add_special_tokens=False), 2]
 
 
+def test_a_post_processor_adds_only_tokens_of_the_model(tmp_path):
+    folder = sentencepiece_folder(tmp_path / "spm")
+    special = {"<s>": {"id": "<s>", "ids": [1 << 20], "tokens": ["<s>"]}}
+    document = json.loads((folder / "tokenizer.json").read_text())
+    change(folder, "tokenizer.json", post_processor={**document["post_processor"], "special_tokens": special})
+    with pytest.raises(ModelLoadError, match="adds a token that the model does not have"):
+        build(folder)
+
+
 def test_sentencepiece_bytes_and_spaces_come_back(tmp_path):
     tokenizer = build(sentencepiece_folder(tmp_path / "spm"))
     for text in ("a", "ab  b", " a", "é\U0001f642"):
