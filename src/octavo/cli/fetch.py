@@ -6,7 +6,7 @@ from octavo.cli.terminal import stdout_console
 def fetch() -> None:
     """Download the default model into the cache folder, once, and check it against its SHA-256.
 
-    Later calls find it there and do nothing. Other models are .gguf files, given to --model by their path.
+    Later calls find it there and do nothing. `octavo models fetch` fetches others.
     """
     # Loads the download code, which no other command needs when the model is there.
     from octavo.models.default_model import DEFAULT_MODEL, resolve_model_path

@@ -35,9 +35,11 @@ def inspect(
     from octavo.cli.inspection import inspection, inspection_table
     from octavo.cli.terminal import stdout_console, write_text
     from octavo.models.default_model import resolve_model_path
-    from octavo.models.loaded import load_model
+    from octavo.models.loaded import check_quantization, load_model
 
-    loaded = load_model(resolve_model_path(model, revision=revision, offline=offline))
+    path = resolve_model_path(model, revision=revision, offline=offline)
+    check_quantization(path, quantization)
+    loaded = load_model(path)
     found = inspection(loaded, quantization=quantization, kv_dtype=kv_dtype)
     if json:
         write_text(json_format.dumps(found, ensure_ascii=False, indent=2) + "\n")

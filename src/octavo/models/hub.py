@@ -14,8 +14,9 @@ from octavo.models.quoting import one_line, quote
 
 _NAME = re.compile(r"([\w.-]{1,96}/[\w.-]{1,96})(?::([\w.-]{1,96}))?", re.ASCII)
 _FOLDER_FILES = ("*.safetensors", "*.json", "*.jinja")
-_NOT_OURS = ("original/*", "onnx/*", "metal/*", "*consolidated*", "openvino/*")
-"""Other forms of the same weights."""
+_NOT_OURS = ("original/*", "onnx/*", "metal/*", "*consolidated*", "openvino/*", "*mmproj*")
+"""Other forms of the same weights, and what reads images."""
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf")
 
 
 class HubName(NamedTuple):
@@ -65,8 +66,8 @@ def fetch_from_hub(
         from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
     except ImportError:
         raise ModelLoadError(
-            f"{name.text}: models on the hub need the package huggingface_hub: pip install 'octavo[hub]', or"
-            " give the path of a model"
+            f"{name.text}: no such file or folder; if it is a model on the hub, fetching it needs the package"
+            " huggingface_hub: pip install 'octavo[hub]'"
         ) from None
     (enable_progress_bars if progress else disable_progress_bars)()
     try:
@@ -136,7 +137,7 @@ def _found(name: HubName, folder: Path) -> Path:
             f" say which as in {name.text}:Q4_K_M"
         )
     files = sorted(path for path in folder.rglob("*.gguf") if name.gguf.lower() in path.name.lower())
-    whole = [path for path in files if "-of-" not in path.name or "-00001-of-" in path.name]
+    whole = [path for path in files if not _LATER_PART.search(path.name) and "mmproj" not in path.name]
     if len(whole) == 1:
         return whole[0]
     if whole:

@@ -11,7 +11,6 @@ from octavo.models.cache_folder import cache_folder
 from octavo.models.chat_template import ChatTemplate
 from octavo.models.generation_defaults import SamplingDefaults
 from octavo.models.gguf_metadata import Metadata
-from octavo.models.huggingface_folder import HuggingFaceFolder
 from octavo.models.model_tokenizer import ModelTokenizer
 from octavo.models.opening import OpenModel, open_model
 from octavo.models.quantized_source import quantize_source
@@ -67,12 +66,29 @@ def load_model(
     Raises:
         ModelLoadError: the file is truncated, malformed, or asks for something that is not supported.
     """
+    check_quantization(Path(path), quantization)
     template_path = None if chat_template is None else Path(chat_template)
     model = open_model(Path(path), chat_template=template_path)
     described = _describe(model, model.source, max_model_len)
     if quantization == "none":
         return described
-    return _describe(model, _quantized(model.source, quantization, progress=progress), max_model_len)
+    packed = quantize_source(
+        model.source, quantization, cache=cache_folder(), num_threads=available_threads(), progress=progress
+    )
+    return _describe(model, packed, max_model_len)
+
+
+def check_quantization(path: Path, kind: QuantizationName) -> None:
+    """Only weights that are not quantised yet can be.
+
+    Raises:
+        ModelLoadError: it is asked for where it cannot be done.
+    """
+    if kind != "none" and not path.is_dir():
+        raise ModelLoadError(
+            f"{path}: quantization={kind} is for folders of safetensors files; a GGUF file has its own"
+            " quantisation, so leave it out"
+        )
 
 
 def _describe(model: OpenModel, source: ModelSource, max_model_len: int | None) -> LoadedModel:
@@ -91,17 +107,6 @@ def _describe(model: OpenModel, source: ModelSource, max_model_len: int | None) 
         num_parameters=weights.num_parameters,
         weight_bytes=weights.num_bytes,
         sampling_defaults=model.sampling_defaults,
-    )
-
-
-def _quantized(source: ModelSource, kind: QuantizationName, *, progress: bool) -> ModelSource:
-    if not isinstance(source, HuggingFaceFolder):
-        raise ModelLoadError(
-            f"{source.path}: quantization={kind} is for folders of safetensors files; a GGUF file has its own"
-            " quantisation, so leave it out"
-        )
-    return quantize_source(
-        source, kind, cache=cache_folder(), num_threads=available_threads(), progress=progress
     )
 
 

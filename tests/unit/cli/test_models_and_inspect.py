@@ -60,6 +60,11 @@ def test_inspect_shows_a_quantisation_and_packs_nothing(tiny_folder, capsys):
     assert not packed_folder(cache_folder()).exists()
 
 
+def test_inspect_shows_no_quantisation_that_a_file_cannot_have(tiny_llama, capsys):
+    error = output_of(capsys, "inspect", str(tiny_llama()), "--quantization", "int4", code=2)
+    assert "is for folders of safetensors files" in error
+
+
 def test_inspect_of_nothing_is_one_line(capsys):
     assert "no such file" in output_of(capsys, "inspect", "nowhere.gguf", code=2)
 

@@ -106,6 +106,13 @@ def test_of_a_split_file_the_first_part_is_taken(hub):
     assert fetch(hub, HubName("org/model", "f16")).name == "big.F16-00001-of-00002.gguf"
 
 
+def test_what_reads_images_is_no_model(hub):
+    for name in ("mmproj-tiny.f16.gguf", "tiny.f16.gguf", "made-of-words-f32.gguf"):
+        (hub.folder / name).write_bytes(b"x")
+    assert fetch(hub, HubName("org/model", "f16")).name == "tiny.f16.gguf"
+    assert fetch(hub, HubName("org/model", "f32")).name == "made-of-words-f32.gguf"
+
+
 def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ModelLoadError, match=r"pip install 'octavo\[hub\]'"):
