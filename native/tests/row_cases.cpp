@@ -1,4 +1,4 @@
-// Ops that take a row at a time: RMS norm, gated activation, soft cap, low-rank adapters.
+// Ops that take a row at a time: RMS norm, gated activation, soft cap, low-rank adapters, choice and sum of experts.
 #include "../adapters.h"
 #include "digest_cases.h"
 
@@ -69,6 +69,35 @@ void run_low_rank_case(Machine& machine, int32_t rank, int32_t depth, int32_t co
   report("low_rank/rank=" + std::to_string(rank) + "/columns=" + std::to_string(columns), digest);
 }
 
+// Which experts a router chooses with what weights, and the sum of their results, which lie in another order.
+void run_experts_case(Machine& machine, int32_t num_experts, bool normalized) {
+  constexpr int32_t kTopK = 3, kHidden = 37, kChoices = kRows * kTopK;
+  Random random(static_cast<uint64_t>(num_experts));
+  const std::vector<float> router = random.floats(int64_t{kRows} * num_experts, 8.0f);
+  std::vector<float> out = random.floats(int64_t{kRows} * kHidden, 2.0f), weights(kChoices),
+                     results = random.floats(int64_t{kChoices} * kHidden, 2.0f);
+  std::vector<int32_t> ids(kChoices), places(kChoices);
+  for (int32_t i = 0; i < kChoices; ++i) places[static_cast<size_t>(i)] = kChoices - 1 - i;
+  ExpertsScratch scratch{};
+  scratch.expert_ids = ids.data();
+  scratch.weights = weights.data();
+  scratch.places = places.data();
+  scratch.results = results.data();
+  ExpertsOp op{out.data(), nullptr, nullptr, router.data(), num_experts, kTopK, kHidden, normalized, Activation::kSilu};
+  op.scratch = &scratch;
+  const StepView view = rows_only(kRows);
+  machine.several.run([&](Worker& worker) {
+    machine.kernels.choose_experts(op, view, worker);
+    barrier(worker);
+    machine.kernels.add_experts(op, view, worker);
+  });
+  Digest digest;
+  digest.add_integers(std::span<const int32_t>(ids));
+  digest.add(weights);
+  digest.add(out);
+  report("experts/" + std::to_string(num_experts) + (normalized ? "/normalized" : "/of all"), digest);
+}
+
 // Floats around odd multiples of log(2) / 2, where exp's exponent is a tie.
 std::vector<float> near_ties(int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
@@ -90,6 +119,9 @@ void run_row_cases(Machine& machine) {
   run_low_rank_case(machine, 1, 33, 5);
   run_low_rank_case(machine, 16, 96, 64);
   run_low_rank_case(machine, 40, 64, 300);
+  for (const int32_t num_experts : {3, 16, 37}) {
+    for (const bool normalized : {true, false}) run_experts_case(machine, num_experts, normalized);
+  }
   for (const int32_t width : {1, 17, 600}) {
     run_activation_case(machine, "ordinary", width, random.floats(2 * int64_t{kRows} * width, 12.0f));
     run_activation_case(machine, "large", width, random.floats(2 * int64_t{kRows} * width, 200.0f));

@@ -1,4 +1,5 @@
-"""Same bits for every architecture, through the whole engine: cold and warm, alone and in a batch, chunked.
+"""Same bits for every architecture, through the whole engine: cold and warm, alone and in a batch, chunked,
+beside requests with LoRA adapters.
 
 `test_same_bits` has many more settings, for llama alone.
 """
@@ -6,8 +7,9 @@
 from pathlib import Path
 
 import pytest
+from lora_adapters import lora_tensors_of, write_lora
 
-from octavo import LLM, RequestOutput, SamplingParams
+from octavo import LLM, LoRARequest, RequestOutput, SamplingParams
 
 SAMPLED = SamplingParams(temperature=0.8, seed=7, max_tokens=12, ignore_eos=True, logprobs=4)
 PROMPTS = [[3 + (7 * i + j * j) % 270 for j in range(20 + 9 * i)] for i in range(4)]
@@ -52,3 +54,24 @@ def test_chunked(tiny_architecture, alone, budget):
     prompts = [{"prompt_token_ids": ids} for ids in PROMPTS]
     with engine(tiny_architecture, max_num_batched_tokens=budget, max_num_seqs=4) as llm:
         assert [bits_of(output) for output in llm.generate(prompts, SAMPLED)] == alone
+
+
+def test_beside_requests_with_adapters(tiny_architecture, alone, tmp_path):
+    loras = [
+        LoRARequest(
+            name, lora_path=str(write_lora(tmp_path / name, lora_tensors_of(tiny_architecture, rank=rank)))
+        )
+        for name, rank in (("narrow", 3), ("wide", 17))
+    ]
+    prompts = [{"prompt_token_ids": ids} for ids in PROMPTS]
+    choices = [loras[0], loras[1], loras[1], loras[0]]
+    with engine(tiny_architecture, enable_prefix_caching=False) as llm:
+        adapted = [
+            bits_of(llm.generate([prompt], SAMPLED, lora_request=lora)[0])
+            for prompt, lora in zip(prompts, choices, strict=True)
+        ]
+    assert not set(adapted) & set(alone)
+    named = tuple(f"{lora.lora_name}={lora.lora_path}" for lora in loras)
+    with engine(tiny_architecture, max_num_batched_tokens=48, lora=named) as llm:
+        outputs = llm.generate([*prompts, *prompts], SAMPLED, lora_request=[None] * 4 + choices)
+    assert [bits_of(output) for output in outputs] == [*alone, *adapted]
