@@ -51,9 +51,9 @@ def _word_split(metadata: Metadata) -> WordSplit:
     name = metadata.text("tokenizer.ggml.pre") or "default"
     split = WORD_SPLITS.get(name)
     if split is None:
-        known = ", ".join(sorted(WORD_SPLITS))
         raise ModelLoadError(
-            f"{metadata.path}: pre-tokenizer {quote(name)} is not supported; known are {known}"
+            f"{metadata.path}: pre-tokenizer {quote(name)} is not one of the {len(WORD_SPLITS)} known ones;"
+            " use the model's Hugging Face folder, which says itself how words are cut"
         )
     return split
 
