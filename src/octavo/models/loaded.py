@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.config import QuantizationName
-from octavo.errors import ModelLoadError
+from octavo.errors import ConfigError
 from octavo.kernels.program import Program
 from octavo.kernels.select import available_threads
 from octavo.models.cache_folder import cache_folder
@@ -64,6 +64,7 @@ def load_model(
         progress: show a bar on standard error while they are packed.
 
     Raises:
+        ConfigError: a GGUF file, which has its own quantisation, is to be quantised.
         ModelLoadError: the file is truncated, malformed, or asks for something that is not supported.
     """
     check_quantization(Path(path), quantization)
@@ -82,10 +83,10 @@ def check_quantization(path: Path, kind: QuantizationName) -> None:
     """Only weights that are not quantised yet can be.
 
     Raises:
-        ModelLoadError: it is asked for where it cannot be done.
+        ConfigError: it is asked for where it cannot be done.
     """
     if kind != "none" and not path.is_dir():
-        raise ModelLoadError(
+        raise ConfigError(
             f"{path}: quantization={kind} is for folders of safetensors files; a GGUF file has its own"
             " quantisation, so leave it out"
         )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors_writer import write_safetensors
 
-from octavo.errors import ModelLoadError
+from octavo.errors import ConfigError, ModelLoadError
 from octavo.kernels.program import Embed, Linear, Logits
 from octavo.kernels.quantization import dequantize, quantize
 from octavo.kernels.weight import Quantization, Weight
@@ -165,7 +165,7 @@ def test_a_folder_that_is_only_for_reading_is_used_as_it_is(tiny_folder, cache, 
 
 
 def test_a_gguf_file_has_its_own_quantisation(tiny_llama):
-    with pytest.raises(ModelLoadError, match="quantization=int4 is for folders of safetensors files"):
+    with pytest.raises(ConfigError, match="quantization=int4 is for folders of safetensors files"):
         load_model(tiny_llama(), quantization="int4")
 
 
