@@ -34,6 +34,16 @@ async def one_more(server, index):
     return answer, time.monotonic() - began
 
 
+async def until_queue_is_full(server):
+    """The metrics then: those who are not refused may still be on their way into the queue."""
+    for _ in range(50):
+        metrics = await server.metrics()
+        if sum_of(metrics, "vllm:num_requests_waiting") >= QUEUE:
+            break
+        await asyncio.sleep(0.1)
+    return metrics
+
+
 async def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -50,7 +60,7 @@ async def main():
             if not done:
                 break
             refused += [task.result() for task in done]
-        metrics = await server.metrics()
+        metrics = await until_queue_is_full(server)
         for exchange in holding:
             exchange.hang_up()
         served = await asyncio.gather(*queued)
