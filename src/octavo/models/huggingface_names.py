@@ -52,7 +52,7 @@ _EXPERT_ROLES: Mapping[str, str] = MappingProxyType(
         "w3": "ffn_up",
     }
 )
-_WRAPPERS = ("language_model.model.", "model.language_model.")
+_WRAPPERS = ("model.language_model.model.", "language_model.model.", "model.language_model.")
 _NOT_TEXT = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 
 

@@ -194,6 +194,8 @@ def test_tensors_of_all_files_are_bounded(tiny_folder, monkeypatch):
         ("model.layers.0.post_attention_layernorm.weight", "llama", "blk.0.ffn_norm.weight"),
         ("model.layers.0.post_attention_layernorm.weight", "gemma2", "blk.0.post_attention_norm.weight"),
         ("language_model.model.layers.0.self_attn.q_norm.weight", "gemma3", "blk.0.attn_q_norm.weight"),
+        ("model.language_model.layers.1.self_attn.q_proj.weight", "gemma3", "blk.1.attn_q.weight"),
+        ("model.language_model.model.embed_tokens.weight", "gemma3", "token_embd.weight"),
         ("vision_tower.encoder.weight", "gemma3", None),
         ("model.layers.0.self_attn.rotary_emb.inv_freq", "llama", None),
         ("model.layers.0.something.weight", "llama", "model.layers.0.something.weight"),
