@@ -1,9 +1,10 @@
 """`FaultIsolation`: finds the request that makes steps fail, so that it fails alone.
 
-A step that fails once is tried again as it is. When it fails again, a probe tells whether the runner
-computes anything at all. If it does, the requests of the step are suspects: half of them is computed with
-nobody else, then half of the half that fails, until a step of one request fails. Suspects who get past the
-place where they failed are cleared. All others wait meanwhile and lose nothing but time.
+A step that fails is tried again. When a request fails a second time, before it has got past the place where
+it failed, a probe tells whether the runner computes anything at all. If it does, the requests of the step are
+suspects: half of them is computed with nobody else, then half of the half that fails, until a step of one
+request fails. Suspects who get past the place where they failed are cleared. All others wait meanwhile and
+lose nothing but time.
 """
 
 from collections.abc import Callable, Collection
@@ -12,9 +13,6 @@ from octavo.engine.probe import check_runner
 from octavo.engine.runner import Runner
 from octavo.errors import EngineDeadError, StepError
 from octavo.sched.output import SchedulerOutput
-
-MAX_FAILED_STEPS = 2
-"""Failed steps in a row after which a culprit is looked for: what fails twice would fail for ever."""
 
 _Suspects = dict[str, int]
 """Request id to the number of tokens that it must have computed to be cleared."""
@@ -29,7 +27,7 @@ class FaultIsolation:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._num_failed_in_a_row = 0
+        self._failed_once: _Suspects = {}  # who has not got past it since
         self._groups: list[_Suspects] = []  # disjoint; the last one is on trial
 
     def trial(self, is_under_way: Callable[[str], bool]) -> Collection[str] | None:
@@ -38,8 +36,9 @@ class FaultIsolation:
         Args:
             is_under_way: tells by its id whether a request has not ended meanwhile.
         """
+        self._failed_once = _those(is_under_way, self._failed_once)
         while self._groups:
-            group = {name: end for name, end in self._groups.pop().items() if is_under_way(name)}
+            group = _those(is_under_way, self._groups.pop())
             if group:
                 self._groups.append(group)
                 return group.keys()
@@ -47,11 +46,10 @@ class FaultIsolation:
 
     def step_ran(self, output: SchedulerOutput) -> None:
         """A step was computed."""
-        self._num_failed_in_a_row = 0
-        if self._groups:
+        if self._failed_once or self._groups:
             reached = _ends(output)
-            group = self._groups.pop()
-            self._groups.append({name: end for name, end in group.items() if reached.get(name, 0) < end})
+            self._failed_once = _uncleared(self._failed_once, reached)
+            self._groups = [_uncleared(group, reached) for group in self._groups]
 
     def step_failed(self, output: SchedulerOutput, error: StepError) -> str | None:
         """A step failed and was rolled back.
@@ -62,15 +60,15 @@ class FaultIsolation:
         Raises:
             EngineDeadError: no request is at fault: the runner computes nothing any more.
         """
-        self._num_failed_in_a_row += 1
+        suspects = _ends(output)
         if not self._groups:
-            if self._num_failed_in_a_row < MAX_FAILED_STEPS:
+            failed_before = self._failed_once.keys() & suspects
+            self._failed_once |= suspects
+            if not failed_before:
                 return None
             self._check_runner(output, error)
-        suspects = _ends(output)
         if len(suspects) == 1:
-            self._groups.clear()
-            self._num_failed_in_a_row = 0
+            self._failed_once, self._groups = {}, []
             return next(iter(suspects))
         self._split(suspects)
         return None
@@ -88,11 +86,19 @@ class FaultIsolation:
             check_runner(self._runner, output)
         except StepError as probe_error:
             raise EngineDeadError(
-                f"{MAX_FAILED_STEPS} steps failed in a row, and no request is to blame: not even a single "
-                f"token can be computed ({probe_error}): {error}"
+                "two steps failed, and no request is to blame: not even a single token can be computed "
+                f"({probe_error}): {error}"
             ) from error
 
 
 def _ends(output: SchedulerOutput) -> _Suspects:
     """How many tokens each request of a step has computed at its end."""
     return {s.request_id: s.num_computed_tokens + s.num_scheduled_tokens for s in output.scheduled}
+
+
+def _those(is_meant: Callable[[str], bool], suspects: _Suspects) -> _Suspects:
+    return {name: end for name, end in suspects.items() if is_meant(name)}
+
+
+def _uncleared(suspects: _Suspects, reached: _Suspects) -> _Suspects:
+    return {name: end for name, end in suspects.items() if reached.get(name, 0) < end}
