@@ -161,8 +161,9 @@ def _failure(name: HubName, revision: str | None, error: Exception) -> ModelLoad
         return ModelNotFoundError(f"{name.text}: has no revision {quote(revision)}")
     if kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "IncompleteSnapshotError"}:
         return ModelLoadError(
-            f"{name.text}: not in the cache, or not all of it, and the hub cannot be asked (offline, or no"
-            " network); fetch it with `octavo models fetch` where there is one, or give the path of a model"
+            f"{name.text}: no such file or folder; as a model of the hub it is not in the cache, or not all"
+            " of it, and the hub cannot be asked (offline, or no network); fetch it with `octavo models"
+            " fetch` where there is one, or give the path of a model"
         )
     if kinds & {"ConnectError", "ConnectionError", "TimeoutException", "TransportError"}:
         return ModelLoadError(

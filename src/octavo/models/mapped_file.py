@@ -18,7 +18,7 @@ def map_file(path: Path, *, kind: str) -> mmap.mmap:
     """
     try:
         if not path.is_file():
-            problem = "a directory" if path.is_dir() else "not there"
+            problem = "a directory" if path.is_dir() else "no regular file" if path.exists() else "not there"
             raise ModelLoadError(f"{path}: the {kind} file is {problem}")
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
