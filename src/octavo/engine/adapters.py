@@ -1,5 +1,6 @@
 """`AdapterRegistry`: the LoRA adapters that requests can ask for, and which requests hold them."""
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -67,6 +68,7 @@ class AdapterRegistry:
     def __init__(self, loader: AdapterLoader | None = None, *, max_loras: int = 0) -> None:
         self._loader = loader
         self._max_loras = max_loras
+        self._reading = threading.Lock()
         self._holders: dict[str, str] = {}  # request id to name
         self.loaded: Mapping[str, LoadedAdapter] = MappingProxyType({})
 
@@ -109,12 +111,14 @@ class AdapterRegistry:
     def read(self, path: str) -> AdapterWeights:
         """Read an adapter's files. Any thread may call it, so that no step waits for a disk.
 
+        One at a time: how large one may be depends on the memory that those before it have left.
+
         Raises:
             AdapterError: they do not fit the model.
             CapacityError: no more adapters may be loaded.
         """
-        loader = self._check_room()
-        return loader.read(path)
+        with self._reading:
+            return self._check_room().read(path)
 
     def add(self, request: LoRARequest, weights: AdapterWeights) -> bool:
         """Let requests ask for an adapter; returns whether it was not there before.

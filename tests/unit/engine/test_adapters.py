@@ -1,9 +1,11 @@
 """Which adapters there are, who holds them, and what is refused."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from async_harness import endless, last_of, last_output, run, start_one, until
+from async_harness import PATIENCE_S, endless, last_of, last_output, run, start_one, until
 from engine_fakes import make_engine
 from fake_adapters import FakeLoader
 
@@ -40,6 +42,28 @@ def test_adapters_get_the_lowest_free_slot(registry, loader):
     assert add(registry, "c", "3")
     assert loader.installed == {0: "revision of 3", 1: "revision of 2"}
     assert [(adapter.name, adapter.slot) for adapter in registry.loaded.values()] == [("b", 1), ("c", 0)]
+
+
+def test_adapters_are_read_one_at_a_time(registry, loader):
+    """Each may take what memory is free, so two at once would take it twice."""
+    begun, may_end, events = threading.Event(), threading.Event(), []
+
+    def read(path):
+        events.append(f"begin {path}")
+        begun.set()
+        assert may_end.wait(PATIENCE_S)
+        events.append(f"end {path}")
+
+    loader.read = read
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(registry.read, "1")
+        assert begun.wait(PATIENCE_S)
+        second = threads.submit(registry.read, "2")
+        assert events == ["begin 1"]
+        may_end.set()
+        first.result(PATIENCE_S)
+        second.result(PATIENCE_S)
+    assert events == ["begin 1", "end 1", "begin 2", "end 2"]
 
 
 def test_the_same_adapter_again_is_no_new_one(registry, loader):

@@ -158,3 +158,22 @@ def test_clearing_a_row_without_penalties_gives_nothing_back(rows):
     rows.set(1, request(presence_penalty=1.0))
     rows.set(2, request(presence_penalty=1.0))
     assert len(set(gather(rows, 1, 2).penalty_rows.tolist())) == 2
+
+
+def test_a_table_of_penalties_that_finds_no_memory_grows_not_at_all(rows, monkeypatch):
+    """One longer than the other would fail every later step."""
+    rows.set(0, request(frequency_penalty=0.5))
+
+    def zeros(shape, dtype):
+        if dtype is np.uint8:
+            raise MemoryError
+        return np.empty(shape, dtype)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "zeros", zeros)
+        with pytest.raises(MemoryError):
+            rows.set(1, request(frequency_penalty=0.5))
+    rows.clear(1)
+    assert len(rows.penalties.output_counts) == len(rows.penalties.prompt_tokens) == 1
+    rows.set(1, request(frequency_penalty=0.5))
+    assert gather(rows, 0, 1).penalty_rows.tolist() == [0, 1]
