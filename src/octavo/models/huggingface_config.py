@@ -9,8 +9,8 @@ import numpy as np
 
 from octavo.errors import ModelLoadError
 from octavo.models.gguf_metadata import Metadata, MetadataValue
-from octavo.models.hf_rope import rope_metadata
 from octavo.models.huggingface_defaults import DEFAULTS
+from octavo.models.huggingface_rope import rope_metadata
 from octavo.models.quoting import quote
 
 Entries = dict[str, MetadataValue]

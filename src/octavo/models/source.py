@@ -8,7 +8,7 @@ architecture is described once. What such a source has to bring into GGUF's form
 - ``octavo.rope_style`` is "half_split" if the rows of queries and keys lie as in Hugging Face files;
 - the rope section has GGUF's keys; what GGUF has as tensors may be ``rope.scaling.type`` "llama3" with
   ``low_freq_factor`` and ``high_freq_factor``, or arrays ``short_factors`` and ``long_factors``
-  (`octavo.models.hf_rope` makes them of a ``config.json``);
+  (`octavo.models.huggingface_rope` makes them of a ``config.json``);
 - the experts of a layer are one tensor ``blk.0.ffn_gate_exps.weight`` [experts, rows, columns], or one each:
   ``blk.0.ffn_gate.7.weight`` [rows, columns].
 """

@@ -8,7 +8,7 @@ import pytest
 from octavo.errors import ModelLoadError
 from octavo.kernels.program import RopeSpec, RopeStyle
 from octavo.models.gguf_metadata import Metadata
-from octavo.models.hf_rope import rope_metadata
+from octavo.models.huggingface_rope import rope_metadata
 from octavo.models.rope import CONFIGURED_CONTEXT, read_rope
 
 GOLDENS = json.loads((Path(__file__).parents[2] / "goldens" / "rope.json").read_text())
