@@ -138,6 +138,9 @@ def _found(name: HubName, folder: Path) -> Path:
         )
     files = sorted(path for path in folder.rglob("*.gguf") if name.gguf.lower() in path.name.lower())
     whole = [path for path in files if not _LATER_PART.search(path.name) and "mmproj" not in path.name]
+    # A name that has exactly this in it goes before one that has more: F16 is no BF16, Q4_K no Q4_K_M.
+    exactly = re.compile(rf"(?<![a-z0-9]){re.escape(name.gguf)}(?!\w)", re.IGNORECASE)
+    whole = [path for path in whole if exactly.search(path.name)] or whole
     if len(whole) == 1:
         return whole[0]
     if whole:

@@ -108,6 +108,13 @@ def test_of_a_split_file_the_first_part_is_taken(hub):
     assert fetch(hub, HubName("org/model", "f16")).name == "big.F16-00001-of-00002.gguf"
 
 
+def test_exactly_what_was_asked_for_goes_before_more_than_that(hub):
+    for name in ("a.BF16.gguf", "a.F16.gguf", "a-Q4_K.gguf", "a-Q4_K_M.gguf"):
+        (hub.folder / name).write_bytes(b"x")
+    assert fetch(hub, HubName("org/model", "f16")).name == "a.F16.gguf"
+    assert fetch(hub, HubName("org/model", "Q4_K")).name == "a-Q4_K.gguf"
+
+
 def test_what_reads_images_is_no_model(hub):
     for name in ("mmproj-tiny.f16.gguf", "tiny.f16.gguf", "made-of-words-f32.gguf"):
         (hub.folder / name).write_bytes(b"x")
