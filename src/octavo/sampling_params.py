@@ -14,6 +14,8 @@ from octavo.structured_outputs import StructuredOutputsParams
 T = TypeVar("T")
 
 MAX_SEED = 2**64 - 1
+MAX_COUNT = 2**63 - 1
+"""Of what has no bound of its own: larger integers are no numbers for whoever counts and records them."""
 MAX_LOGPROBS = 20
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: dividing by them would overflow."""
@@ -91,9 +93,11 @@ class SamplingParams:
     def __post_init__(self) -> None:
         _check_integer("n", self.n, 1, MAX_N)
         if self.max_tokens is not None:
-            _check_integer("max_tokens", self.max_tokens, 1, None)
-        _check_integer("min_tokens", self.min_tokens, 0, self.max_tokens)
-        _check_integer("top_k", self.top_k, -1, None)
+            _check_integer("max_tokens", self.max_tokens, 1, MAX_COUNT)
+        _check_integer(
+            "min_tokens", self.min_tokens, 0, MAX_COUNT if self.max_tokens is None else self.max_tokens
+        )
+        _check_integer("top_k", self.top_k, -1, MAX_COUNT)
         _check_number("temperature", self.temperature, 0.0, math.inf)
         _check_number("top_p", self.top_p, 0.0, 1.0)
         _check_number("min_p", self.min_p, 0.0, 1.0)
