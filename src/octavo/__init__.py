@@ -48,6 +48,7 @@ _ERRORS = (
     "ModelNotFoundError",
     "OctavoError",
     "QueueFullError",
+    "QueueShareError",
     "QueueTimeoutError",
     "RequestError",
     "StepError",

@@ -10,6 +10,7 @@ A message says what was got, what the limit is and the way out, because the read
     │   └── UnsupportedFeatureError valid elsewhere, not built here
     ├── CapacityError             try again later (HTTP 429 or 503)
     │   ├── QueueFullError          the waiting queue is at its bound
+    │   │   └── QueueShareError       whoever asks has filled its share of it
     │   ├── QueueTimeoutError       it waited too long to be admitted
     │   └── DrainingError           shutting down
     ├── EngineError               our fault (HTTP 5xx)
@@ -63,6 +64,10 @@ class CapacityError(OctavoError):
 
 class QueueFullError(CapacityError):
     """The waiting queue is at its bound."""
+
+
+class QueueShareError(QueueFullError):
+    """Whoever asks has as much in the waiting queue as it may have; others may find room."""
 
 
 class QueueTimeoutError(CapacityError):

@@ -17,7 +17,7 @@ from octavo.engine.queue_place import ANY_PLACE, QueuePlace
 from octavo.engine.request_check import check_place, check_request, split_params
 from octavo.engine.telemetry import EngineTelemetry
 from octavo.engine.tokenizer import Tokenizer
-from octavo.errors import InvalidRequestError, UnsupportedFeatureError
+from octavo.errors import InvalidRequestError, QueueTimeoutError, UnsupportedFeatureError
 from octavo.kv.hashing import BlockHasher, ExtraKey, ExtraKeyKind
 from octavo.lora_request import LoRARequest
 from octavo.outputs import RequestOutput
@@ -148,7 +148,13 @@ class Engine:
         check_place(request_id, place)
         sampling, _ = split_params(params)
         self._check_id_is_free(request_id)
-        check_request(prompt_token_ids, sampling, cache_salt=cache_salt, vocab_size=self.tokenizer.vocab_size)
+        check_request(
+            prompt_token_ids,
+            sampling,
+            cache_salt=cache_salt,
+            vocab_size=self.tokenizer.vocab_size,
+            limit=self.core.scheduler.limit,
+        )
         loaded = None if adapter is None else self.adapters.get(adapter)
         names = choice_ids(request_id, sampling.n)
         requests = self._make_requests(
@@ -239,8 +245,12 @@ class Engine:
                 continue
             output, choice_ids = ended
             outputs.append(output)
+            is_late = isinstance(error, QueueTimeoutError)
             for ended_id in choice_ids:
-                self.core.finish(ended_id, FinishReason.ERROR)
+                if is_late:
+                    self.core.finish(ended_id, FinishReason.ABORT, cause=AbortCause.TIMEOUT)
+                else:
+                    self.core.finish(ended_id, FinishReason.ERROR)
         return outputs
 
     def abort(self, request_id: str, cause: AbortCause = AbortCause.REQUESTED) -> RequestOutput | None:

@@ -7,6 +7,7 @@ from octavo.engine.queue_place import QueuePlace
 from octavo.errors import InvalidRequestError
 from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sched.limits import SequenceLimit
 
 _NO_SAMPLING = SamplingParams(temperature=0.0, max_tokens=1, seed=0, output_kind=RequestOutputKind.FINAL_ONLY)
 """Of a request that ends with an embedding."""
@@ -68,18 +69,25 @@ def check_pooling_params(params: object) -> None:
 
 
 def check_request(
-    prompt_token_ids: Sequence[int], params: SamplingParams, *, cache_salt: str | None, vocab_size: int
+    prompt_token_ids: Sequence[int],
+    params: SamplingParams,
+    *,
+    cache_salt: str | None,
+    vocab_size: int,
+    limit: SequenceLimit,
 ) -> None:
     """Check everything that depends on the model and that `SamplingParams` cannot know.
 
     Raises:
         InvalidRequestError: an id is no token of the model, or the salt is no text.
+        ContextLengthError: the prompt can never fit.
     """
     if isinstance(prompt_token_ids, str | bytes) or not isinstance(prompt_token_ids, Sequence):
         raise InvalidRequestError(
             f"prompt_token_ids must be a list of integers, got a {type(prompt_token_ids).__name__}",
             param="prompt_token_ids",
         )
+    limit.check_length(len(prompt_token_ids))  # first: to look at each of millions would hold up a step
     _check_token_ids("prompt_token_ids", prompt_token_ids, vocab_size)
     _check_token_ids("stop_token_ids", params.stop_token_ids, vocab_size)
     _check_token_ids("logit_bias", params.logit_bias, vocab_size)

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from octavo.errors import EngineError, OctavoError, QueueTimeoutError
-from octavo.sched.fair_queue import FairQueue
+from octavo.sched.fair_queue import FairQueue, TenantShare
 from octavo.sched.request import Request, RequestStatus
 
 
@@ -46,6 +46,17 @@ class Arrivals:
         """Prompt tokens of all requests here and in the queue."""
         held_back = self._held_back.values()
         return self._queue.num_tokens + sum(request.num_prompt_tokens for request in held_back)
+
+    def waiting_of(self, tenant: str) -> TenantShare:
+        """What a tenant has here and in the queue; nothing for requests that are nobody's in particular."""
+        if not tenant:
+            return TenantShare(0, 0)
+        queued = self._queue.share_of(tenant)
+        held = [request for request in self._held_back.values() if request.tenant == tenant]
+        return TenantShare(
+            queued.num_requests + len(held),
+            queued.num_tokens + sum(request.num_prompt_tokens for request in held),
+        )
 
     @property
     def next_deadline(self) -> float:

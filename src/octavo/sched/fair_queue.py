@@ -29,8 +29,18 @@ class _Tenant:
     """Virtual time [tokens]."""
     set_aside: int = 0
     """What its skipped requests cost, which counts until they are put back."""
+    num_tokens: int = 0
+    """Of the prompts in its queue."""
     version: int = 0
     """Of its entry in the heap; older ones mean nothing."""
+
+
+class TenantShare(NamedTuple):
+    """What a tenant has in the queue."""
+
+    num_requests: int
+    num_tokens: int
+    """Of their prompts."""
 
 
 class _Entry(NamedTuple):
@@ -80,6 +90,11 @@ class FairQueue:
             if following is not None:
                 turn += 1
                 heappush(heap, (self._priority(following), served + _cost(request), turn, name, following))
+
+    def share_of(self, tenant_name: str) -> TenantShare:
+        """What a tenant has in the queue."""
+        tenant = self._tenants.get(tenant_name)
+        return TenantShare(0, 0) if tenant is None else TenantShare(len(tenant.queue), tenant.num_tokens)
 
     def push(self, request: Request) -> None:
         """Add a request where its tenant's queue puts it."""
@@ -151,12 +166,15 @@ class FairQueue:
 
     def _enter(self, requests: Sequence[Request], tenant: _Tenant) -> None:
         self._requests.update((request.request_id, request) for request in requests)
-        self.num_tokens += sum(request.num_prompt_tokens for request in requests)
+        num_tokens = sum(request.num_prompt_tokens for request in requests)
+        self.num_tokens += num_tokens
+        tenant.num_tokens += num_tokens
         self._reschedule(tenant)
 
     def _leave(self, request: Request, tenant: _Tenant) -> None:
         del self._requests[request.request_id]
         self.num_tokens -= request.num_prompt_tokens
+        tenant.num_tokens -= request.num_prompt_tokens
         self._reschedule(tenant)
         if len(self._tenants) > self._sweep_at:
             self._forget_idle_tenants()

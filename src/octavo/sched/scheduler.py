@@ -4,7 +4,7 @@ One step is `schedule`, then the runner, then `update`, or `rollback` if the run
 the two the step is *under way*: its blocks are being written, so nothing that it uses is released.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from octavo.config import SchedulerConfig
 from octavo.errors import ConfigError, InvalidRequestError, InvariantError
@@ -81,7 +81,7 @@ class Scheduler:
         Raises:
             InvalidRequestError: an id is in use, a prompt is empty, or they are more than may ever wait.
             ContextLengthError: a prompt leaves no room for one token of output.
-            QueueFullError: too many requests are waiting.
+            QueueFullError: too many requests are waiting, or too many of the same tenant.
         """
         new_ids: set[str] = set()
         for request in requests:
@@ -91,14 +91,22 @@ class Scheduler:
                 )
             self.limit.check(request)
             new_ids.add(request.request_id)
-        check_queue(self.num_waiting, len(requests), self._config.max_waiting_requests)
-        num_new_tokens = sum(request.num_prompt_tokens for request in requests)
-        check_queue_tokens(self._arrivals.num_waiting_tokens, num_new_tokens, self._config.max_waiting_tokens)
+        self._check_room(requests)
         for request in requests:
             self._num_arrivals += 1
             request.arrival_index = self._num_arrivals
             self._requests[request.request_id] = request
             self._arrivals.add(request)
+
+    def _check_room(self, requests: Sequence[Request]) -> None:
+        """Refuse requests of one tenant that come together, if the queue has no room for them."""
+        config, arrivals = self._config, self._arrivals
+        own = arrivals.waiting_of(requests[0].tenant)
+        check_queue(self.num_waiting, len(requests), config.max_waiting_requests, num_own=own.num_requests)
+        num_tokens = sum(request.num_prompt_tokens for request in requests)
+        check_queue_tokens(
+            arrivals.num_waiting_tokens, num_tokens, config.max_waiting_tokens, num_own=own.num_tokens
+        )
 
     def take_refused(self, now: float) -> list[Refusal]:
         """Let requests into the queue that were held back for something that is ready now.
