@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from octavo.diagnostics import shown
+from octavo.engine.text_limit import TextLimit
 from octavo.engine.tokenizer import LITERAL_MARK, ChatMessage, Tokenizer
 from octavo.errors import InvalidRequestError, UnsupportedFeatureError
 
@@ -46,8 +47,11 @@ _LACKING_KEYS = frozenset(
 )  # fmt: skip
 """What prompts of vLLM may hold and prompts here may not."""
 _TAKEN_VARIABLES = frozenset(
-    {"self", "tokenizer", "messages", "add_generation_prompt", "continue_final_message", "chat_template"}
-)
+    {
+        "self", "tokenizer", "messages", "add_generation_prompt", "continue_final_message", "chat_template",
+        "limit",
+    }
+)  # fmt: skip
 """Names that no further variable of a template can have."""
 
 
@@ -85,6 +89,7 @@ def encode_chat(
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
     chat_template: str | None = None,
+    limit: TextLimit | None = None,
     **variables: object,
 ) -> EncodedPrompt:
     """Write a conversation out by a chat template and tokenize it.
@@ -95,11 +100,13 @@ def encode_chat(
         add_generation_prompt: end with the opening of the assistant's next turn.
         continue_final_message: end with the text of the last message, for the model to go on with it.
         chat_template: jinja2 text to use instead of the model's own template.
+        limit: of the text that is made of the conversation; none if omitted.
         variables: further variables of the template.
 
     Raises:
         InvalidRequestError: a message lacks its role or content, the template refuses these messages, or the
             model has none.
+        ContextLengthError: the text is too long to be tokenized at all.
         UnsupportedFeatureError: a message holds something other than text.
     """
     messages = [_with_text(message, index) for index, message in enumerate(messages)]
@@ -117,6 +124,8 @@ def encode_chat(
     )
     if end_mark:
         text = _up_to(end_mark, text)
+    if limit is not None:
+        limit.check(text, param="messages")
     # The template writes the special tokens itself, BOS included.
     token_ids = tokenizer.encode(text, add_special_tokens=False, parse_special=True)
     return EncodedPrompt(token_ids, text.replace(LITERAL_MARK, ""))
@@ -150,7 +159,7 @@ def list_conversations(messages: object) -> list[list[ChatMessage]]:
     return conversations
 
 
-def template_variables(chat_template_kwargs: object, tools: object) -> dict[str, object]:
+def template_variables(chat_template_kwargs: object, tools: object) -> dict[str, Any]:
     """What a caller gives a chat template beside the conversation.
 
     Raises:

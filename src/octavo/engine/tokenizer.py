@@ -20,6 +20,11 @@ class Tokenizer(Protocol):
         ...
 
     @property
+    def max_token_length(self) -> int:
+        """The most characters of a text that one token stands for."""
+        ...
+
+    @property
     def bos_token_id(self) -> int | None:
         """The beginning-of-sequence token, whether or not `encode` adds it."""
         ...

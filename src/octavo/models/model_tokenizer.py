@@ -48,6 +48,8 @@ class ModelTokenizer:
         vocabulary: all tokens.
         encoders: what turns text into ids.
         chat_templates: the model's templates, or the one that replaces them.
+        max_token_length: characters of the longest token's spelling. Those that are spelled as bytes or with
+            marks stand for fewer, none for more.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class ModelTokenizer:
         """
         self.chat_templates = chat_templates
         self.vocabulary = vocabulary
+        self.max_token_length = max(map(len, vocabulary.tokens), default=0)
         self.encoders = encoders
         self._bytes_of = bytes_of
         self._around = around
