@@ -91,6 +91,11 @@ def _row(line: str, place: str, default_block_size: int) -> TraceRow:
         raise ConfigError(
             f"{place} is no row of a trace: it must be an object with timestamp, input_length and hash_ids"
         ) from None
+    if not hash_ids and 0 < block_size <= num_tokens:
+        raise ConfigError(
+            f"{place} has no hash_ids: a server with prefix caching off hashes no blocks, so nothing is "
+            f"there to replay; write the trace with --enable-prefix-caching"
+        )
     if num_tokens < 1 or block_size < 1 or len(hash_ids) < num_tokens // block_size:
         raise ConfigError(
             f"{place}: {num_tokens} tokens in blocks of {block_size} cannot have {len(hash_ids)} hash_ids; "

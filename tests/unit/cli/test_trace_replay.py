@@ -73,6 +73,7 @@ def test_what_was_served_stands_beside_what_is_replayed(trace, capsys):
         ('{"timestamp": 0, "input_length": 9, "hash_ids": [9999999999999999999999]}', "no row of a trace"),
         ('{"timestamp": 0, "input_length": 9, "hash_ids": [1]}', "give the trace's --block-size"),
         ('{"timestamp": 0, "input_length": 0, "hash_ids": []}', "cannot have 0 hash_ids"),
+        ('{"timestamp": 0, "input_length": 9, "hash_ids": [], "block_size": 4}', "prefix caching off"),
         ("", "must have rows"),
     ],
 )
