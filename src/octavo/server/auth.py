@@ -20,7 +20,7 @@ class Tenant(NamedTuple):
     """Whoever sends requests with one API key."""
 
     name: str
-    """Tells tenants apart in queues and logs without saying their keys."""
+    """Tells tenants apart in queues without saying their keys; empty if there is only one."""
     salt: str | None
     """Prefix of the cache salt of all its requests; ``None`` if everybody shares."""
 
@@ -34,7 +34,7 @@ class Tenant(NamedTuple):
         return self.salt if requested is None else f"{self.salt}/{requested}"
 
 
-ANYBODY = Tenant("anybody", None)
+ANYBODY = Tenant("", None)
 
 
 class KeyRing:

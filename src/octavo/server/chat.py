@@ -8,14 +8,16 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from octavo.engine.prompt import EncodedPrompt, encode_chat, template_variables
-from octavo.engine.tokenizer import ChatMessage, Tokenizer
+from octavo.engine.tokenizer import ChatMessage
 from octavo.errors import InvalidRequestError
 from octavo.server.chat_reply import ChatReply
 from octavo.server.generation import begin_call
+from octavo.server.limits import check_num_choices
 from octavo.server.protocol.chat import ChatCompletion, ChatCompletionRequest, ChatMessageParam
 from octavo.server.protocol.error import ErrorResponse
 from octavo.server.protocol.tools import NamedToolChoice
 from octavo.server.sampling import sampling_params
+from octavo.server.state import ServerState
 from octavo.server.tools.plan import ToolRequest, plan_answer
 
 router = APIRouter(tags=["generation"])
@@ -55,9 +57,10 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
             "tool_choice forces a call, which has a shape of its own; leave out what asks for another one",
             param="tool_choice",
         )
+    check_num_choices(1, params.n, call.state.config.max_choices)
     prompt = await encode_messages(
         plan.messages,
-        call.state.tokenizer,
+        call.state,
         tools=plan.template_tools,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
@@ -85,7 +88,7 @@ def tool_request(body: ChatCompletionRequest) -> ToolRequest:
 
 async def encode_messages(
     messages: Sequence[ChatMessage],
-    tokenizer: Tokenizer,
+    state: ServerState,
     *,
     tools: Sequence[Mapping[str, object]] | None = None,
     add_generation_prompt: bool,
@@ -101,7 +104,8 @@ async def encode_messages(
     return await asyncio.to_thread(
         encode_chat,
         messages,
-        tokenizer,
+        state.tokenizer,
+        limit=state.text_limit,
         add_generation_prompt=add_generation_prompt,
         continue_final_message=continue_final_message,
         **variables,

@@ -33,7 +33,7 @@ class ChatReply:
         self._parsers: dict[int, AnswerParser] = {}
         self._call = call
         self._num_top = (body.top_logprobs or 0) if body.logprobs else None
-        self._usage = UsageCounter()
+        self._usage = UsageCounter(tells_receipts=bool(body.cache_receipt))
         self._chunks = ChunkText(call.head("chat.completion.chunk"), body.stream_options, usage=self._usage)
         self._begun: set[int] = set()
 

@@ -27,7 +27,7 @@ class ChunkText:
         encoded = json.dumps(head, separators=(",", ":"))
         self._head = f'data: {encoded[:-1]},"choices":['
         self._usage = usage
-        self._includes_usage = options is not None and options.include_usage
+        self._includes_usage = usage.tells_receipts or (options is not None and options.include_usage)
         self._is_continuous = options is not None and options.continuous_usage_stats
 
     def chunk(self, index: int, content: str, choice: CompletionOutput | None = None) -> str:

@@ -14,8 +14,9 @@ from octavo.sampling_params import SamplingParams
 from octavo.server.chunks import ChunkText
 from octavo.server.echo import ChoiceText, EchoedPrompt
 from octavo.server.generation import Call, begin_call
+from octavo.server.limits import check_num_choices
 from octavo.server.logprobs import CompletionLogprobsBuilder, prompt_logprobs
-from octavo.server.prompts import encode_prompts
+from octavo.server.prompts import encode_inputs, list_inputs
 from octavo.server.protocol.completion import Completion, CompletionChoice, CompletionRequest
 from octavo.server.protocol.error import ErrorResponse
 from octavo.server.sampling import sampling_params
@@ -39,10 +40,13 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
     call = begin_call(request, body, "cmpl")
     _refuse_unsupported(body)
     params = _params(body, call.state.model.default_sampling_params)
+    inputs = list_inputs(body.prompt, param="prompt")
+    check_num_choices(len(inputs), params.n, call.state.config.max_choices)
     encode = partial(
-        encode_prompts,
-        body.prompt,
+        encode_inputs,
+        inputs,
         call.state.tokenizer,
+        limit=call.state.text_limit,
         param="prompt",
         add_special_tokens=body.add_special_tokens,
         parse_special=body.parse_special,
@@ -98,7 +102,7 @@ class CompletionReply:
         self._call = call
         self._body = body
         self._n = n
-        self._usage = UsageCounter()
+        self._usage = UsageCounter(tells_receipts=bool(body.cache_receipt))
         self._chunks = ChunkText(call.head("text_completion"), body.stream_options, usage=self._usage)
         self._texts: dict[int, ChoiceText] = {}
         self._prompt_logprobs: dict[int, Sequence[Logprobs | None]] = {}

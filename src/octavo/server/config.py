@@ -1,6 +1,6 @@
 """`ServerConfig`: everything about `octavo serve` that is not about the engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from octavo.config import check_bounds, check_types
 from octavo.errors import ConfigError
@@ -21,9 +21,9 @@ class ServerConfig:
     """Port to listen on; 0 takes a free one."""
     served_model_name: tuple[str, ...] = ()
     """What clients call the model, the first one in answers; its own name if omitted. Repeatable."""
-    api_key: tuple[str, ...] = ()
+    api_key: tuple[str, ...] = field(default=(), repr=False)
     """A key that clients must send; each key has a prefix cache of its own. Repeatable."""
-    cache_salt_secret: str | None = None
+    cache_salt_secret: str | None = field(default=None, repr=False)
     """What the cache salts of API keys are derived from; drawn at start if omitted."""
     cors_origin: tuple[str, ...] = ()
     """An origin whose web pages may call the server; * is any. Repeatable."""

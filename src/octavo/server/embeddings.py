@@ -12,13 +12,13 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 
 from octavo.engine.prompt import EncodedPrompt
-from octavo.errors import InvalidRequestError
+from octavo.errors import InvalidRequestError, OctavoError
 from octavo.outputs import EmbeddingRequestOutput
 from octavo.server.disconnect import until_disconnect
-from octavo.server.generation import salted
+from octavo.server.generation import end_siblings, salted
 from octavo.server.limits import check_num_choices
 from octavo.server.observation import REQUEST_ID_HEADER, caller_headers
-from octavo.server.prompts import encode_prompts
+from octavo.server.prompts import encode_inputs, list_inputs
 from octavo.server.protocol.embedding import Embedding, EmbeddingList, EmbeddingRequest
 from octavo.server.protocol.error import ErrorResponse
 from octavo.server.protocol.usage import PromptTokensDetails, Usage
@@ -44,50 +44,66 @@ async def create_embeddings(body: EmbeddingRequest, request: Request) -> Respons
     headers = {REQUEST_ID_HEADER: request_id}
     state.model.adapter(body.model)
     note_unknown_fields(sorted(body.model_extra or {}), headers, strict=state.config.strict)
+    inputs = list_inputs(body.input, param="input")
+    check_num_choices(len(inputs), 1, state.config.max_choices)
     encode = partial(
-        encode_prompts, body.input, state.tokenizer, param="input", add_special_tokens=body.add_special_tokens
+        encode_inputs,
+        inputs,
+        state.tokenizer,
+        limit=state.text_limit,
+        param="input",
+        add_special_tokens=body.add_special_tokens,
     )
     prompts = await asyncio.to_thread(encode)
-    check_num_choices(len(prompts), 1, state.config.max_choices)
     outputs = await until_disconnect(
         request.receive, _embed_all(body, prompts, request, request_id=request_id)
     )
-    answer = EmbeddingList(
-        id=request_id,
-        created=int(time.time()),
-        model=state.model.name,
-        data=[
-            Embedding(index=index, embedding=_encoded(output.outputs.embedding, body))
-            for index, output in enumerate(outputs)
-        ],
-        usage=_usage(outputs),
-    )
-    return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
+    answer = partial(_answer, outputs, body, request_id=request_id, model=state.model.name)
+    # In a thread: a thousand embeddings are a million numbers to write out.
+    return Response(await asyncio.to_thread(answer), headers=headers, media_type="application/json")
 
 
 async def _embed_all(
     body: EmbeddingRequest, prompts: Sequence[EncodedPrompt], request: Request, *, request_id: str
 ) -> list[EmbeddingRequestOutput]:
     """All together; the first error ends the others."""
-    engine, salt = state_of(request).engine, tenant_of(request).cache_salt(None)
+    engine, tenant = state_of(request).engine, tenant_of(request)
     caller = caller_headers(request.headers)
+    names = [f"{request_id}-{index}" for index in range(len(prompts))]
     tasks = [
         asyncio.ensure_future(
             engine.embed(
-                salted(prompt, salt),
-                request_id=f"{request_id}-{index}",
+                salted(prompt, tenant.cache_salt(None)),
+                request_id=name,
                 priority=body.priority,
+                tenant=tenant.name,
                 trace_headers=caller,
             )
         )
-        for index, prompt in enumerate(prompts)
+        for name, prompt in zip(names, prompts, strict=True)
     ]
     try:
         return await asyncio.gather(*tasks)
+    except OctavoError:
+        await end_siblings(engine, names)
+        raise
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _answer(
+    outputs: Sequence[EmbeddingRequestOutput], body: EmbeddingRequest, *, request_id: str, model: str
+) -> str:
+    """The JSON text of the answer."""
+    data = [
+        Embedding(index=index, embedding=_encoded(output.outputs.embedding, body))
+        for index, output in enumerate(outputs)
+    ]
+    return EmbeddingList(
+        id=request_id, created=int(time.time()), model=model, data=data, usage=_usage(outputs)
+    ).model_dump_json()
 
 
 def _encoded(embedding: Sequence[float], body: EmbeddingRequest) -> list[float] | str:

@@ -1,22 +1,26 @@
 """What both generating endpoints do once they know what to ask the engine: ask it, and answer."""
 
+import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from fastapi import Request, Response
 from pydantic import BaseModel
 
+from octavo.engine.abort_cause import AbortCause
+from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.prompt import EncodedPrompt, TokensPrompt
-from octavo.errors import DrainingError, EngineError
+from octavo.errors import DrainingError, EngineError, OctavoError
 from octavo.lora_request import LoRARequest
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.server.disconnect import until_disconnect
-from octavo.server.limits import check_num_choices, check_room
+from octavo.server.limits import check_room
 from octavo.server.merge import merge
 from octavo.server.observation import REQUEST_ID_HEADER, caller_headers
 from octavo.server.protocol.request import GenerationRequest
@@ -88,39 +92,43 @@ class Call:
             OctavoError: the request is at fault, or the engine has no room or has failed.
             ClientDisconnectedError: nobody is left to answer.
         """
-        config = self.state.config
-        check_num_choices(len(prompts), params.n, config.max_choices)
-        if config.refuse_overlong:
+        if self.state.config.refuse_overlong:
             for prompt in prompts:
                 check_room(len(prompt.token_ids), params.max_tokens, self.state.model.max_model_len)
         outputs = self._outputs(body, prompts, params)
         if body.stream:
             return EventStream(_events(outputs, reply), self.headers, request_id=self.request_id)
         whole = await until_disconnect(self.request.receive, _collect(outputs, len(prompts)))
-        return Response(
-            reply.whole(whole).model_dump_json(), headers=self.headers, media_type="application/json"
-        )
+        # In a thread: log-probabilities of long texts take seconds, in which other streams must go on.
+        text = await asyncio.to_thread(lambda: reply.whole(whole).model_dump_json())
+        return Response(text, headers=self.headers, media_type="application/json")
 
     async def _outputs(
         self, body: GenerationRequest, prompts: Sequence[EncodedPrompt], params: SamplingParams
     ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         lora = None if self.adapter is None else LoRARequest(self.adapter)
-        salt = tenant_of(self.request).cache_salt(body.cache_salt)
+        tenant = tenant_of(self.request)
+        salt = tenant.cache_salt(body.cache_salt)
         caller = caller_headers(self.request.headers)
+        names = [f"{self.request_id}-{index}" for index in range(len(prompts))]
         sources = [
             self.state.engine.generate(
                 salted(prompt, salt),
                 params,
-                f"{self.request_id}-{index}",
+                name,
                 priority=body.priority,
                 lora_request=lora,
+                tenant=tenant.name,
                 trace_headers=caller,
             )
-            for index, prompt in enumerate(prompts)
+            for name, prompt in zip(names, prompts, strict=True)
         ]
-        async with aclosing(merge(sources)) as merged:
+        end_all = partial(end_siblings, self.state.engine, names)
+        async with aclosing(merge(sources, on_error=end_all)) as merged:
             async for index, output in merged:
-                _check(output)
+                if (error := _error_of(output)) is not None:
+                    await end_all()
+                    raise error
                 yield index, output
 
 
@@ -169,10 +177,17 @@ def salted(prompt: EncodedPrompt, salt: str | None) -> TokensPrompt:
     return tokens
 
 
-def _check(output: RequestOutput) -> None:
+async def end_siblings(engine: AsyncEngine, request_ids: Iterable[str]) -> None:
+    """End the requests that one HTTP request has become, since one of them failed."""
+    for request_id in request_ids:
+        await engine.abort(request_id, AbortCause.SIBLING_FAILED)
+
+
+def _error_of(output: RequestOutput) -> OctavoError | None:
     """An end that no client asked for is an error."""
     for choice in output.outputs:
         if choice.finish_reason == "error":
-            raise EngineError(f"the generation failed: {choice.error}")
+            return EngineError(f"the generation failed: {choice.error}")
         if choice.finish_reason == "abort":
-            raise DrainingError("the server is shutting down and had to end this request")
+            return DrainingError("the server is shutting down and had to end this request")
+    return None

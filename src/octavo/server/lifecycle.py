@@ -15,6 +15,7 @@ from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.lifecycle import EngineState
 from octavo.engine.watchdog import StallReason
 from octavo.errors import ConfigError, EngineDeadError
+from octavo.server.connection import Connection
 from octavo.server.state import ServerState
 from octavo.server.systemd import ALIVE, READY, STOPPING, ServiceManager
 
@@ -88,7 +89,8 @@ async def serve(
         EngineDeadError: the engine died; every stream was ended with an error.
     """
     state: ServerState = app.state.octavo
-    server = _HttpServer(_uvicorn_config(app))
+    server = _HttpServer(uvicorn_config(app))
+    listener.listen()  # at once, so that nobody who is told that it is ready is turned away
     with _stop_signals() as signals:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         ended = asyncio.create_task(state.engine.wait_until_stopped())
@@ -135,10 +137,11 @@ async def _show_life(engine: AsyncEngine, manager: ServiceManager) -> None:
         await asyncio.sleep(interval_s)
 
 
-def _uvicorn_config(app: FastAPI) -> uvicorn.Config:
+def uvicorn_config(app: FastAPI) -> uvicorn.Config:
+    """How the application is served."""
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -6,10 +6,13 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.server.body_room import BodyHold, BodyRoom
 from octavo.server.errors import ApiError
 
 BODY_TIMEOUT_S = 60.0
 """How long a client may take to send a body."""
+MAX_LARGEST_BODIES = 32
+"""As many bytes as so many of the largest bodies have are held at once, over all requests under way."""
 
 
 class BodyMiddleware:
@@ -23,21 +26,23 @@ class BodyMiddleware:
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._room = BodyRoom(MAX_LARGEST_BODIES * max_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http" or scope["method"] not in ("POST", "PUT", "PATCH"):
             await self._app(scope, receive, send)
             return
-        try:
-            body = await self._read(Headers(scope=scope), receive)
-        except ApiError as error:
-            await error.response()(scope, receive, send)
-            return
-        if body is not None:
-            await self._app(scope, _Replay(body, receive), send)
+        with BodyHold(self._room, scope["state"]["tenant"].name) as hold:
+            try:
+                body = await self._read(Headers(scope=scope), receive, hold)
+            except ApiError as error:
+                await error.response()(scope, receive, send)
+                return
+            if body is not None:
+                await self._app(scope, _Replay(body, receive), send)
 
-    async def _read(self, headers: Headers, receive: Receive) -> bytes | None:
+    async def _read(self, headers: Headers, receive: Receive, hold: BodyHold) -> bytes | None:
         """The body; ``None`` if the client went away."""
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length[:20]) > self._max_bytes:
@@ -49,9 +54,11 @@ class BodyMiddleware:
                     message = await receive()
                     if message["type"] != "http.request":
                         return None
-                    body += message.get("body", b"")
-                    if len(body) > self._max_bytes:
+                    part = message.get("body", b"")
+                    if len(body) + len(part) > self._max_bytes:
                         raise self._too_large(f"of more than {self._max_bytes}")
+                    hold.take(len(part))
+                    body += part
                     if not message.get("more_body", False):
                         break
         except TimeoutError:

@@ -1,17 +1,23 @@
 """`merge`: the outputs of several prompts of one request, as they come."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
+async def merge(
+    sources: Sequence[AsyncGenerator[T, None]], *, on_error: Callable[[], Awaitable[None]]
+) -> AsyncGenerator[tuple[int, T], None]:
     """Every item of every source, with the index of its source.
 
     The first error ends them all, and so does closing this generator.
+
+    Args:
+        sources: to be read; closed in the end.
+        on_error: called when one fails, before the others are closed.
     """
     if len(sources) == 1:  # most requests
         async with aclosing(sources[0]) as source:
@@ -27,6 +33,7 @@ async def merge(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tu
             if not isinstance(event, _End):
                 yield event
             elif event.error is not None:
+                await on_error()
                 raise event.error
             else:
                 num_open -= 1

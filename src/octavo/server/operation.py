@@ -57,8 +57,19 @@ async def version() -> dict[str, str]:
 async def reset_prefix_cache(
     request: Request, reset_running_requests: Annotated[bool, Query()] = False
 ) -> dict[str, bool]:
-    """Forget all cached prefixes; running requests are in the way unless they may be computed anew."""
-    engine = state_of(request).engine
+    """Forget all cached prefixes; running requests are in the way unless they may be computed anew.
+
+    Not where there are several API keys: no tenant may take the cache from the others.
+    """
+    state = state_of(request)
+    if len(set(state.config.api_key)) > 1:
+        raise ApiError(
+            403,
+            "the cache belongs to several API keys, and none may clear it for the others; restart "
+            "the server, or use a cache_salt of your own",
+            code="not_enabled",
+        )
+    engine = state.engine
     if not await engine.reset_prefix_cache(reset_running_requests=reset_running_requests):
         raise ApiError(
             409,

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from octavo.engine.request_record import FinishedRequest
+from octavo.sched.request import FinishReason
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,8 @@ class LogLines:
 
 def cause_of_end(finished: FinishedRequest) -> str:
     """Why it ended: the cause of its abort, or the finish reasons of its sequences."""
+    if FinishReason.ERROR in finished.finish_reasons:  # whatever was aborted was aborted for it
+        return FinishReason.ERROR.value
     if finished.abort_cause is not None:
         return finished.abort_cause.value
     return ",".join(dict.fromkeys(reason.value for reason in finished.finish_reasons))

@@ -8,6 +8,7 @@ from typing import cast
 from fastapi import Request
 
 from octavo.engine.async_engine import AsyncEngine
+from octavo.engine.text_limit import TextLimit
 from octavo.engine.tokenizer import Tokenizer
 from octavo.sampling_params import SamplingParams
 from octavo.server.auth import Tenant
@@ -68,6 +69,11 @@ class ServerState:
     model: ServedModel
     config: ServerConfig
     telemetry: ServerTelemetry
+
+    @property
+    def text_limit(self) -> TextLimit:
+        """Of what is tokenized."""
+        return TextLimit(self.model.max_model_len, self.tokenizer.max_token_length)
 
 
 def state_of(request: Request) -> ServerState:

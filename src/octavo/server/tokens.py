@@ -5,6 +5,8 @@ from functools import partial
 
 from fastapi import APIRouter, Request
 
+from octavo.diagnostics import shown
+from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import InvalidRequestError
 from octavo.server.chat import conversation, encode_messages
 from octavo.server.logprobs import token_name
@@ -26,12 +28,12 @@ async def tokenize(body: TokenizeRequest, request: Request) -> TokenizeResponse:
     state = state_of(request)
     state.model.adapter(body.model, state.engine.loras)
     token_ids = await _token_ids(body, state)
-    names = [token_name(state.tokenizer.token_bytes(token_id)) for token_id in token_ids]
+    names = await asyncio.to_thread(_names, token_ids, state.tokenizer) if body.return_token_strs else None
     return TokenizeResponse(
         count=len(token_ids),
         max_model_len=state.model.max_model_len,
         tokens=token_ids,
-        token_strs=names if body.return_token_strs else None,
+        token_strs=names,
     )
 
 
@@ -40,14 +42,14 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> DetokenizeRes
     """The text of token ids."""
     state = state_of(request)
     state.model.adapter(body.model, state.engine.loras)
-    _check_ids(body.tokens, state.tokenizer.vocab_size)
-    return DetokenizeResponse(prompt=await asyncio.to_thread(state.tokenizer.decode, body.tokens))
+    return DetokenizeResponse(prompt=await asyncio.to_thread(_text, body.tokens, state.tokenizer))
 
 
 async def _token_ids(body: TokenizeRequest, state: ServerState) -> list[int]:
     if (body.prompt is None) == (body.messages is None):
         raise InvalidRequestError("give either prompt or messages", param="prompt")
     if body.prompt is not None:
+        state.text_limit.check(body.prompt, param="prompt")
         encode = partial(
             state.tokenizer.encode,
             body.prompt,
@@ -57,7 +59,7 @@ async def _token_ids(body: TokenizeRequest, state: ServerState) -> list[int]:
         return await asyncio.to_thread(encode)
     encoded = await encode_messages(
         conversation(body.messages or ()),
-        state.tokenizer,
+        state,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
         chat_template_kwargs=body.chat_template_kwargs,
@@ -65,9 +67,14 @@ async def _token_ids(body: TokenizeRequest, state: ServerState) -> list[int]:
     return list(encoded.token_ids)
 
 
-def _check_ids(token_ids: list[int], vocab_size: int) -> None:
-    wrong = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
+def _names(token_ids: list[int], tokenizer: Tokenizer) -> list[str]:
+    return [token_name(tokenizer.token_bytes(token_id)) for token_id in token_ids]
+
+
+def _text(token_ids: list[int], tokenizer: Tokenizer) -> str:
+    wrong = next((token_id for token_id in token_ids if not 0 <= token_id < tokenizer.vocab_size), None)
     if wrong is not None:
         raise InvalidRequestError(
-            f"tokens must be between 0 and {vocab_size - 1}, got {wrong}", param="tokens"
+            f"tokens must be between 0 and {tokenizer.vocab_size - 1}, got {shown(wrong)}", param="tokens"
         )
+    return tokenizer.decode(token_ids)

@@ -21,7 +21,7 @@ def note_unknown_fields(names: Sequence[str], headers: MutableMapping[str, str],
     if not names:
         return
     # A client chose these names: no control characters may get into a header or a log.
-    told = ", ".join(ascii(name)[1:-1] for name in names)[:MAX_TOLD]
+    told = ", ".join(ascii(name)[1:-1] for name in names[:MAX_TOLD])[:MAX_TOLD]
     if strict:
         raise InvalidRequestError(
             f"unknown fields: {told}; leave them out (the server is strict)", param=ascii(names[0])[1:-1]

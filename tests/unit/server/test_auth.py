@@ -95,6 +95,12 @@ def test_keys_that_no_client_could_send_are_refused(key):
         ServerConfig(api_key=(key,))
 
 
+def test_a_configuration_does_not_show_its_secrets():
+    shown = repr(ServerConfig(api_key=("key-of-ann",), cache_salt_secret="secret of salts"))
+    assert "key-of-ann" not in shown
+    assert "secret of salts" not in shown
+
+
 def test_browsers_may_call_from_the_origins_that_are_named():
     config = ServerConfig(api_key=("ann",), cors_origin=("https://a.example",))
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}

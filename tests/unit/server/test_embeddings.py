@@ -6,7 +6,7 @@ import struct
 import httpx
 import pytest
 
-from octavo.server.protocol.embedding import EmbeddingList
+from octavo.server.protocol.embedding import EmbeddingList, EmbeddingRequest
 
 
 def embed(server, **body):
@@ -49,6 +49,14 @@ def test_wrong_input_is_refused(tiny_server, body, param):
     assert 400 <= answer.status_code < 500, answer.text
     if param is not None:
         assert answer.json()["error"]["param"] == param
+
+
+def test_null_is_as_good_as_left_out(tiny_server):
+    nulls = {name: None for name in EmbeddingRequest.model_fields if name != "input"}
+    assert (
+        embed(tiny_server, input="the cat", **nulls).json()["data"]
+        == embed(tiny_server, input="the cat").json()["data"]
+    )
 
 
 def test_nothing_is_left(tiny_server):

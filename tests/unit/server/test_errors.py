@@ -14,11 +14,16 @@ from octavo.errors import (
     InvalidRequestError,
     InvariantError,
     QueueFullError,
+    QueueShareError,
+    QueueTimeoutError,
     UnsupportedFeatureError,
 )
 from octavo.server.config import ServerConfig
 from octavo.server.errors import as_api_error
+from octavo.server.protocol.chat import ChatCompletionRequest
+from octavo.server.protocol.completion import CompletionRequest
 from octavo.server.protocol.error import ErrorResponse
+from octavo.server.protocol.token import TokenizeRequest
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": "x"}]
@@ -29,6 +34,18 @@ def checked(response):
     return ErrorResponse.model_validate(response.json(), strict=True, extra="forbid").error
 
 
+def nested(depth):
+    value = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def tool(schema):
+    return {"type": "function", "function": {"name": "f", "parameters": schema}}
+
+
+DEEP = nested(400)
 WRONG = [
     (COMPLETIONS, {}, "prompt"),
     (COMPLETIONS, {"prompt": ""}, "prompt"),
@@ -54,6 +71,8 @@ WRONG = [
     (COMPLETIONS, {"prompt": ["x"] * 1025}, "prompt"),
     (COMPLETIONS, {"prompt": "x", "n": True}, "n"),
     (COMPLETIONS, {"prompt": "x", "max_tokens": -5}, "max_tokens"),
+    (COMPLETIONS, {"prompt": "x", "max_tokens": 10**400}, "max_tokens"),
+    (COMPLETIONS, {"prompt": "x", "top_k": 10**400}, "top_k"),
     (COMPLETIONS, {"prompt": "x", "max_tokens": 3, "min_tokens": 4}, "min_tokens"),
     (COMPLETIONS, {"prompt": "x", "seed": 2**64}, "seed"),
     (COMPLETIONS, {"prompt": "x", "seed": "abc"}, "seed"),
@@ -75,6 +94,10 @@ WRONG = [
     (COMPLETIONS, {"prompt": "x", "priority": "high"}, "priority"),
     (COMPLETIONS, {"prompt": "x", "stream": "yes"}, "stream"),
     (COMPLETIONS, {"prompt": "x", "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+    (COMPLETIONS, {"prompt": "x" * 2000}, "prompt"),
+    (COMPLETIONS, {"prompt": [1] * 10_000}, "prompt"),
+    (COMPLETIONS, {"prompt": "x", "stop": [1] * 10_000}, "stop"),
+    (COMPLETIONS, {"prompt": "x", "cache_receipt": 1}, "cache_receipt"),
     (COMPLETIONS, [], None),
     (COMPLETIONS, "text", None),
     (CHAT, {}, "messages"),
@@ -83,12 +106,20 @@ WRONG = [
     (CHAT, {"messages": [{"content": "x"}]}, "messages[0].role"),
     (CHAT, {"messages": [{"role": "user"}]}, "messages"),
     (CHAT, {"messages": [{"role": 1, "content": "x"}]}, "messages[0].role"),
+    (CHAT, {"messages": [{"role": "user", "content": "x" * 2000}]}, "messages"),
+    (CHAT, {"messages": [{"role": "user", "content": [DEEP]}]}, "messages"),
+    (CHAT, {"messages": MESSAGES, "tools": [tool(DEEP)]}, "messages"),
+    (CHAT, {"messages": MESSAGES, "tools": [tool(nested(900))], "tool_choice": "required"}, "tools"),
+    (CHAT, {"messages": MESSAGES, "temperature": DEEP}, "temperature"),
     (CHAT, {"messages": MESSAGES, "top_logprobs": 21, "logprobs": True}, "top_logprobs"),
     (CHAT, {"messages": MESSAGES, "top_logprobs": 2}, "top_logprobs"),
     (CHAT, {"messages": MESSAGES, "logprobs": 2}, "logprobs"),
     (CHAT, {"messages": MESSAGES, "continue_final_message": True}, "continue_final_message"),
     (CHAT, {"messages": MESSAGES, "chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs"),
     ("/tokenize", {}, "prompt"),
+    ("/tokenize", {"prompt": "x" * 2000}, "prompt"),
+    ("/v1/embeddings", {"input": "x" * 2000}, "input"),
+    ("/v1/embeddings", {"input": ["x"] * 1025}, "prompt"),
     ("/tokenize", {"prompt": "x", "messages": MESSAGES}, "prompt"),
     ("/detokenize", {"tokens": [-1]}, "tokens"),
     ("/detokenize", {"tokens": [10**30]}, "tokens"),
@@ -114,6 +145,21 @@ def test_wrong_input_is_refused_with_the_field_named(server, path, body, param, 
     assert error.param == param, error
     assert len(error.message) < 400
     server.until_idle()
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "body"),
+    [
+        (COMPLETIONS, CompletionRequest, {"prompt": "x"}),
+        (CHAT, ChatCompletionRequest, {"messages": MESSAGES}),
+        ("/tokenize", TokenizeRequest, {"prompt": "x"}),
+    ],
+)
+def test_null_is_as_good_as_left_out(server, path, model, body):
+    nulls = {name: None for name in model.model_fields if name not in body}
+    response = server.post(path, **nulls, **body)
+    assert response.status_code == 200, response.text
+    assert "x-octavo-warning" not in response.headers
 
 
 def test_the_others_are_not_affected(server):
@@ -252,6 +298,8 @@ class _FirstOnly(dict):
         (ContextLengthError("x"), 400, "invalid_request_error"),
         (UnsupportedFeatureError("x"), 400, "invalid_request_error"),
         (QueueFullError("x"), 503, "service_unavailable_error"),
+        (QueueShareError("x"), 429, "rate_limit_error"),
+        (QueueTimeoutError("x"), 503, "service_unavailable_error"),
         (DrainingError("x"), 503, "service_unavailable_error"),
         (EngineDeadError("x"), 503, "service_unavailable_error"),
         (EngineError("x"), 500, "server_error"),

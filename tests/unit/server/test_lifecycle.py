@@ -28,16 +28,20 @@ class Life:
         self.config = ServerConfig(**config)
         self.url = ""
 
-    def run(self, visit):
+    def run(self, visit, *, on_ready=lambda: None):
         """Serve; ``visit(self)`` runs in a thread once the server is ready; its result is returned."""
         results = []
         visitor = threading.Thread(target=lambda: results.append(visit(self)))
         listener = bind("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
+        def be_ready():
+            on_ready()
+            visitor.start()
+
         async def main(app):
             async with self.engine:
-                serving = serve(app, listener, on_ready=visitor.start, manager=ServiceManager({}))
+                serving = serve(app, listener, on_ready=be_ready, manager=ServiceManager({}))
                 await asyncio.wait_for(serving, PATIENCE_S)
 
         with application(self.fake.engine, ByteTokenizer(), config=self.config) as (app, self.engine):
@@ -69,6 +73,18 @@ def test_a_signal_ends_an_idle_server():
     life = Life(endless)
     life.run(visit)
     assert life.engine.state is EngineState.STOPPED
+
+
+def test_whoever_is_told_that_it_is_ready_can_connect():
+    life, connected = Life(endless), []
+
+    def connect_at_once():
+        host, port = life.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
+            connected.append(connection.getpeername())
+
+    life.run(lambda _: terminate(), on_ready=connect_at_once)
+    assert connected
 
 
 def test_after_a_signal_what_runs_is_finished_and_what_is_new_is_refused():

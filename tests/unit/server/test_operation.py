@@ -8,6 +8,7 @@ from engine_fakes import piece
 from server_harness import MODEL, LateGate, connect, serving, wait_until
 
 import octavo
+from octavo.server.config import ServerConfig
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,13 @@ def test_the_prefix_cache_stays_while_it_is_in_use():
             gate.opened.set()
             assert refused.result(PATIENCE_S).status_code == 409
         connection.close()
+
+
+@pytest.mark.parametrize(("keys", "status"), [(("ann",), 200), (("ann", "bob"), 403)])
+def test_one_key_of_several_cannot_clear_the_cache_of_the_others(keys, status):
+    with serving(endless, config=ServerConfig(api_key=keys)) as guarded:
+        response = guarded.client.post("/reset_prefix_cache", headers={"Authorization": "Bearer ann"})
+    assert response.status_code == status
 
 
 def test_cached_tokens_are_told_by_both_endpoints_streamed_or_not():

@@ -114,6 +114,13 @@ def test_a_request_that_never_ran_has_no_times_of_running():
             },
             "client_gone",
         ),
+        (
+            {
+                "finish_reasons": [FinishReason.ERROR, FinishReason.ABORT],
+                "abort_cause": AbortCause.SIBLING_FAILED,
+            },
+            "error",
+        ),
     ],
 )
 def test_one_word_says_why_it_ended(changes, cause):

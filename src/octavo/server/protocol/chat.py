@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
 
-from octavo.server.protocol.body import RequestBody
+from octavo.server.protocol.body import ListOf, RequestBody
 from octavo.server.protocol.logprobs import ChatLogprobs, PromptLogprobs
 from octavo.server.protocol.request import MAX_LOGPROBS, GenerationRequest
 from octavo.server.protocol.tools import ToolCall, ToolCallChunk, ToolChoice, Tools
@@ -15,14 +15,14 @@ class ChatMessageParam(RequestBody):
     """A turn of the conversation. Further fields go to the chat template as they are."""
 
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: str | ListOf[dict[str, Any]] | None = None
     """Text, or parts of the form ``{"type": "text", "text": …}``."""
 
 
 class ChatCompletionRequest(GenerationRequest):
     """Answer a conversation."""
 
-    messages: Annotated[list[ChatMessageParam], Field(min_length=1)]
+    messages: Annotated[ListOf[ChatMessageParam], Field(min_length=1)]
     max_completion_tokens: int | None = None
     """The newer name of max_tokens, which it overrides."""
     logprobs: bool | None = None

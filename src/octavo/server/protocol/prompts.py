@@ -1,19 +1,28 @@
 """`Prompts`: a text, token ids, or several of either."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
-from pydantic import ValidatorFunctionWrapHandler, WrapValidator
-from pydantic_core import PydanticCustomError, ValidationError
+from pydantic import PlainValidator
+from pydantic_core import PydanticCustomError
+
+_Forms = str | list[str] | list[int] | list[list[int]]
 
 
-def _one_message(value: object, handler: ValidatorFunctionWrapHandler) -> object:
-    """One complaint instead of one for each form that a prompt can have."""
-    try:
-        return handler(value)
-    except ValidationError:
+def _checked(value: object) -> _Forms:
+    """Look at each type once: a list may hold millions of items, and every complaint about one costs more."""
+    if isinstance(value, str):
+        return value
+    kinds: set[type] = set(map(type, value)) if isinstance(value, list) else {object}
+    allowed: set[type] = {int}
+    if kinds == {list}:
+        kinds = set().union(*(map(type, item) for item in cast("list[list[object]]", value)))
+    elif kinds == {str}:
+        allowed = {str}
+    if not kinds <= allowed:
         raise PydanticCustomError(
             "prompt_type", "must be a string, a list of strings, a list of token ids or a list of such lists"
-        ) from None
+        )
+    return cast("_Forms", value)
 
 
-Prompts = Annotated[str | list[str] | list[int] | list[list[int]], WrapValidator(_one_message)]
+Prompts = Annotated[_Forms, PlainValidator(_checked, json_schema_input_type=_Forms)]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from octavo.server.protocol.body import RequestBody
+from octavo.server.protocol.body import ListOf, RequestBody
 from octavo.server.protocol.response_format import ResponseFormat, StructuredOutputs
 
 MAX_LOGPROBS = 20
@@ -31,13 +31,13 @@ class GenerationRequest(RequestBody):
     top_p: float | None = None
     seed: int | None = None
     """Equal seeds give equal tokens, to the bit; drawn and returned if omitted."""
-    stop: str | list[str] | None = None
+    stop: str | ListOf[str] | None = None
     """Strings that end the text and are no part of it."""
     max_tokens: int | None = None
     """Upper bound of generated tokens; what does not fit the context is cut."""
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[dict[str, float], Field(fail_fast=True)] | None = None
     """Token id to a number between -100 and 100."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -47,7 +47,7 @@ class GenerationRequest(RequestBody):
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    stop_token_ids: list[int] | None = None
+    stop_token_ids: ListOf[int] | None = None
     include_stop_str_in_output: bool | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
@@ -60,12 +60,15 @@ class GenerationRequest(RequestBody):
     """The shape of the text, said in more ways; not together with ``response_format``."""
     regex: str | None = None
     """Short for ``structured_outputs: {"regex": …}``, as are the next two."""
-    choice: list[str] | None = None
+    choice: ListOf[str] | None = None
     grammar: str | None = None
     priority: int = 0
     """Lower runs first, if the server schedules by priority."""
     cache_salt: str | None = None
     """Only requests with the same salt share cached prefixes."""
+    cache_receipt: bool | None = None
+    """Tell in the usage what each prompt got from the prefix cache, and why no more; a stream then ends with
+    the usage."""
 
     def unknown_fields(self) -> list[str]:
         """Names of the fields that mean nothing here."""

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from octavo.server.protocol.body import RequestBody
+from octavo.server.protocol.body import ListOf, RequestBody
 
 
 class JsonSchema(RequestBody):
@@ -33,7 +33,7 @@ class StructuredOutputs(RequestBody):
     json_object: bool | None = None
     """Any JSON object."""
     regex: str | None = None
-    choice: list[str] | None = None
+    choice: ListOf[str] | None = None
     grammar: str | None = None
     """As Lark or GBNF."""
     disable_any_whitespace: bool = False

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from octavo.server.protocol.body import RequestBody
+from octavo.server.protocol.body import ListOf, RequestBody
 from octavo.server.protocol.chat import ChatMessageParam
 
 
@@ -13,7 +13,7 @@ class TokenizeRequest(RequestBody):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[ChatMessageParam], Field(min_length=1)] | None = None
+    messages: Annotated[ListOf[ChatMessageParam], Field(min_length=1)] | None = None
     add_special_tokens: bool = True
     """Of a text: put the tokens around it that the model wants there."""
     parse_special: bool = False
@@ -37,7 +37,7 @@ class DetokenizeRequest(RequestBody):
     """Token ids, of text or not."""
 
     model: str | None = None
-    tokens: list[int]
+    tokens: ListOf[int]
 
 
 class DetokenizeResponse(BaseModel):

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from octavo.server.protocol.body import RequestBody
+from octavo.server.protocol.body import ListOf, RequestBody
 
 MAX_TOOLS = 128
 
@@ -42,7 +42,7 @@ class NamedToolChoice(RequestBody):
     function: NamedFunction
 
 
-Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS)]
+Tools = Annotated[ListOf[Tool], Field(max_length=MAX_TOOLS)]
 ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice
 
 

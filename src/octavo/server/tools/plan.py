@@ -146,9 +146,12 @@ def _asked(messages: Sequence[ChatMessage], request: ToolRequest, family: ToolFa
 
 def _forced_calls(request: ToolRequest) -> StructuredOutputsParams:
     schemas = request.schemas
-    if request.named is None:
-        return forced_calls(schemas, max_calls=MAX_CALLS if request.parallel else 1)
-    return forced_calls({request.named: schemas[request.named]}, max_calls=1)
+    try:
+        if request.named is None:
+            return forced_calls(schemas, max_calls=MAX_CALLS if request.parallel else 1)
+        return forced_calls({request.named: schemas[request.named]}, max_calls=1)
+    except RecursionError:
+        raise InvalidRequestError("a tool's parameters are nested too deeply", param="tools") from None
 
 
 def _check(request: ToolRequest) -> None:
