@@ -42,7 +42,7 @@ def test_a_conversation_can_end_in_the_middle(server):
 
 
 def test_probes(server):
-    assert server.client.get("/health").json() == {"status": "ready"}
+    assert server.client.get("/health").json() == {"status": "ready", "stall": None}
     assert server.client.get("/ready").json() == {"status": "ready"}
     assert server.client.get("/version").json() == {"version": octavo.__version__}
 
