@@ -1,5 +1,6 @@
 """`Prompts`: a text, token ids, or several of either."""
 
+import itertools
 from typing import Annotated, cast
 
 from pydantic import PlainValidator
@@ -15,7 +16,7 @@ def _checked(value: object) -> _Forms:
     kinds: set[type] = set(map(type, value)) if isinstance(value, list) else {object}
     allowed: set[type] = {int}
     if kinds == {list}:
-        kinds = set().union(*(map(type, item) for item in cast("list[list[object]]", value)))
+        kinds = set(map(type, itertools.chain.from_iterable(cast("list[list[object]]", value))))
     elif kinds == {str}:
         allowed = {str}
     if not kinds <= allowed:
