@@ -11,6 +11,9 @@ MAX_CONSTRAINT_LENGTH = 131_072
 """Characters of a schema, a regular expression, a grammar, or of all choices together."""
 MAX_CHOICES = 1024
 
+CONSTRAINT_AT_FAULT = "structured_outputs: "
+"""Begins the error of a continuation that its constraint has ended: the request is at fault."""
+
 _PARAM = "structured_outputs"
 
 

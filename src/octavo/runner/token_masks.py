@@ -9,7 +9,7 @@ import numpy.typing as npt
 from octavo.kernels.interpreter import IntArray
 from octavo.kernels.sampling import allowed_words
 from octavo.sched.output import NewRequest
-from octavo.structured_outputs import StructuredOutputsParams
+from octavo.structured_outputs import CONSTRAINT_AT_FAULT, StructuredOutputsParams
 
 ALL_ALLOWED = -1
 """The mask of a request without a constraint."""
@@ -103,5 +103,5 @@ class TokenMasks:
             return None
         if matcher.is_error():
             reason = " ".join(matcher.get_error().replace("<non-verbose/>", "").split())
-            return f"structured_outputs: the constraint takes too much work or cannot be met: {reason}"
-        return "structured_outputs: the constraint allows no token that min_tokens and logit_bias leave"
+            return f"{CONSTRAINT_AT_FAULT}the constraint takes too much work or cannot be met: {reason}"
+        return f"{CONSTRAINT_AT_FAULT}the constraint allows no token that min_tokens and logit_bias leave"

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from octavo.engine.abort_cause import AbortCause
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.prompt import EncodedPrompt, TokensPrompt
-from octavo.errors import DrainingError, EngineError, OctavoError
+from octavo.errors import DrainingError, EngineError, InvalidRequestError, OctavoError
 from octavo.lora_request import LoRARequest
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
@@ -27,6 +27,7 @@ from octavo.server.protocol.request import GenerationRequest
 from octavo.server.sse import EventStream
 from octavo.server.state import ServerState, state_of, tenant_of
 from octavo.server.unknown_fields import note_unknown_fields
+from octavo.structured_outputs import CONSTRAINT_AT_FAULT
 
 
 class Reply(Protocol):
@@ -186,6 +187,8 @@ async def end_siblings(engine: AsyncEngine, request_ids: Iterable[str]) -> None:
 def _error_of(output: RequestOutput) -> OctavoError | None:
     """An end that no client asked for is an error."""
     for choice in output.outputs:
+        if choice.finish_reason == "error" and (choice.error or "").startswith(CONSTRAINT_AT_FAULT):
+            return InvalidRequestError(str(choice.error), param="structured_outputs")
         if choice.finish_reason == "error":
             return EngineError(f"the generation failed: {choice.error}")
         if choice.finish_reason == "abort":

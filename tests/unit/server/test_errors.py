@@ -278,17 +278,28 @@ def test_a_row_that_fails_fails_its_request_alone(server):
         served.until_idle()
 
 
+def test_a_constraint_that_cannot_be_met_is_the_fault_of_its_request():
+    with serving(spell("fine"), runner_options={"request_errors": {}}) as served:
+        served.fake.runner._request_errors = _FirstOnly("structured_outputs: it cannot be met")
+        response = served.complete()
+    assert (response.status_code, checked(response).param) == (400, "structured_outputs")
+
+
 class _FirstOnly(dict):
     """Fails the first row that is sampled, whatever its request is called."""
 
     used = False
+
+    def __init__(self, error="NaN in the logits"):
+        super().__init__()
+        self.error = error
 
     def __contains__(self, request_id):
         return not self.used
 
     def pop(self, request_id, default=None):
         self.used = True
-        return "NaN in the logits"
+        return self.error
 
 
 @pytest.mark.parametrize(
