@@ -4,7 +4,18 @@ import asyncio
 import threading
 
 import pytest
-from async_harness import PATIENCE_S, Gate, endless, last_of, last_output, run, spell, start_one, until
+from async_harness import (
+    PATIENCE_S,
+    Gate,
+    LateGate,
+    endless,
+    last_of,
+    last_output,
+    run,
+    spell,
+    start_one,
+    until,
+)
 from engine_fakes import make_engine
 
 from octavo.engine.abort_cause import AbortCause
@@ -233,10 +244,15 @@ def test_why_a_request_was_ended_early_is_told(end, cause):
     finished = []
 
     async def scenario():
-        engine = AsyncEngine(lambda: make_engine(endless).engine, on_finished=finished.append)
+        gate = LateGate()
+        engine = AsyncEngine(lambda: make_engine(gate).engine, on_finished=finished.append)
         async with engine:
             stream, _ = await start_one(engine)
-            await end(engine, stream)
+            await until(gate.entered.is_set)  # it cannot end by itself now
+            ending = asyncio.ensure_future(end(engine, stream))
+            await asyncio.sleep(0.02)
+            gate.opened.set()
+            await ending
             await until(lambda: finished and engine.snapshot.aborted)  # published after it is told
             await stream.aclose()
         assert engine.snapshot.aborted == {cause.value: 1}

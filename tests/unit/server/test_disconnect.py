@@ -4,8 +4,8 @@ import socket
 import threading
 
 import pytest
-from async_harness import PATIENCE_S, Gate, endless
-from server_harness import LateGate, connect, serving, wait_until
+from async_harness import PATIENCE_S, Gate, LateGate, endless
+from server_harness import connect, serving, wait_until
 
 MESSAGES = [{"role": "user", "content": "x"}]
 

@@ -8,9 +8,9 @@ import threading
 
 import httpx
 import pytest
-from async_harness import PATIENCE_S, Gate, endless
+from async_harness import PATIENCE_S, Gate, LateGate, endless
 from engine_fakes import ByteTokenizer, make_engine
-from server_harness import LateGate, application, parse_events, wait_until
+from server_harness import application, parse_events, wait_until
 
 from octavo.engine.lifecycle import EngineState
 from octavo.errors import ConfigError, EngineDeadError

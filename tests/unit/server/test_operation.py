@@ -3,9 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from async_harness import PATIENCE_S, endless, spell
+from async_harness import PATIENCE_S, LateGate, endless, spell
 from engine_fakes import piece
-from server_harness import MODEL, LateGate, connect, serving, wait_until
+from server_harness import MODEL, connect, serving, wait_until
 
 import octavo
 from octavo.server.config import ServerConfig
