@@ -159,7 +159,9 @@ def _check_integer(name: str, value: object, low: int, high: int | None) -> None
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidRequestError(f"{name} must be an integer, got {shown(value)}", param=name)
     if value < low or (high is not None and value > high):
-        bound = f"at least {low}" if high is None else f"between {low} and {high}"
+        # The largest count is a bound of the arithmetic, of no interest to whoever gave too little.
+        is_open = value < low and high in (None, MAX_COUNT)
+        bound = f"at least {low}" if is_open else f"between {low} and {high}"
         raise InvalidRequestError(f"{name} must be {bound}, got {shown(value)}", param=name)
 
 

@@ -77,7 +77,7 @@ def test_rows_with_bans_are_gathered_each_time(rows):
         ({"temperature": 1e300}, "temperature", np.float32(1e30)),
         ({"repetition_penalty": 1e-300}, "repetition_penalty", np.float32(1e-30)),
         ({"repetition_penalty": 1e300}, "repetition_penalty", np.float32(1e30)),
-        ({"top_k": 10**30}, "top_k", VOCAB_SIZE),
+        ({"top_k": 2**63 - 1}, "top_k", VOCAB_SIZE),
         ({"presence_penalty": -2.0}, "presence_penalty", -2.0),
     ],
 )
@@ -105,7 +105,7 @@ def test_end_tokens_are_banned_before_min_tokens(rows):
     assert both.banned_starts.tolist() == [0, 2, 2]
 
 
-@pytest.mark.parametrize("min_tokens", [2**31 - 1, 2**31, 2**32 + 4, 10**30])
+@pytest.mark.parametrize("min_tokens", [2**31 - 1, 2**31, 2**32 + 4, 2**63 - 2])
 def test_any_min_tokens_bans_end_tokens_as_far_as_a_sequence_can_get(rows, min_tokens):
     rows.set(0, request(min_tokens=min_tokens, max_tokens=min_tokens + 1))
     assert gather(rows, 0, positions=[2**31 - 2]).banned_token_ids.tolist() == [EOS]
