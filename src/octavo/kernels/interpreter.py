@@ -12,6 +12,8 @@ from octavo.kernels.program import Buffer
 from octavo.kv.spec import KVCacheSpec
 
 IntArray = npt.NDArray[np.int32]
+IndexArray = npt.NDArray[np.intp]
+"""Places in arrays, in the type that numpy indexes with fastest."""
 FloatArray = npt.NDArray[np.float32]
 
 

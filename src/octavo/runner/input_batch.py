@@ -1,17 +1,26 @@
 """`InputBatch`: a scheduler output laid out as the arrays that an interpreter reads."""
 
 from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
-from octavo.kernels.adapter import NO_ADAPTER
 from octavo.kernels.interpreter import IntArray, StepInput
 from octavo.runner.request_rows import RequestRows
+from octavo.runner.step_layout import StepLayout, step_shape
 from octavo.sched.output import ScheduledRequest
 
 
+class LaidOutStep(NamedTuple):
+    """A step as arrays, and whose rows they hold."""
+
+    layout: StepLayout
+    step: StepInput
+
+
 class InputBatch:
-    """Persistent arrays, filled anew for each step. Python runs per request here, never per token.
+    """Persistent arrays. A step like the one before only gets new numbers, an array in one statement.
 
     Args:
         rows: where block tables are.
@@ -20,59 +29,57 @@ class InputBatch:
     """
 
     def __init__(self, rows: RequestRows, max_num_batched_tokens: int, *, block_size: int) -> None:
-        max_num_seqs = rows.block_tables.shape[0]
         self._rows = rows
         self._block_size = block_size
         self._token_ids: IntArray = np.zeros(max_num_batched_tokens, np.int32)
         self._positions: IntArray = np.zeros(max_num_batched_tokens, np.int32)
-        self._counting: IntArray = np.arange(max_num_batched_tokens, dtype=np.int32)
-        self._query_start_loc: IntArray = np.zeros(max_num_seqs + 1, np.int32)
-        self._seq_lens: IntArray = np.zeros(max_num_seqs, np.int32)
+        self._seq_lens: IntArray = np.zeros(len(rows.block_tables), np.int32)
+        self._block_tables: IntArray = np.zeros_like(rows.block_tables)  # in the order of the step
+        self._latest: LaidOutStep | None = None
 
-    def fill(self, scheduled: Sequence[ScheduledRequest]) -> StepInput:
-        """Lay out a step; the arrays are views, valid until the next call.
+    def fill(self, scheduled: Sequence[ScheduledRequest]) -> LaidOutStep:
+        """Lay out a step; the arrays are filled anew by the next call.
 
         Args:
             scheduled: at least one request, each with a row.
+
+        Returns:
+            The same again for a step of the same layout, with other numbers in the arrays.
         """
-        num_requests = len(scheduled)
-        query_start_loc = self._query_start_loc[: num_requests + 1]
-        query_lens = np.array([len(request.token_ids) for request in scheduled], np.int32)
-        np.cumsum(query_lens, out=query_start_loc[1:])
-        num_computed = np.array([request.num_computed_tokens for request in scheduled], np.int32)
-        seq_lens = np.add(num_computed, query_lens, out=self._seq_lens[:num_requests])
-        num_tokens = int(query_start_loc[-1])
-        samples = np.array([request.samples for request in scheduled], np.bool_)
-        return StepInput(
-            token_ids=self._fill_token_ids(scheduled, query_start_loc.tolist()),
-            positions=self._fill_positions(num_tokens, query_lens, num_computed - query_start_loc[:-1]),
-            query_start_loc=query_start_loc,
-            seq_lens=seq_lens,
-            block_tables=self._gather_block_tables(scheduled, int(seq_lens.max())),
-            logit_rows=query_start_loc[1:][samples] - np.int32(1),
-            adapter_slots=self._adapter_slots(scheduled),
+        shape = step_shape(scheduled)
+        latest = self._latest
+        if latest is None or not latest.layout.is_of(shape, self._rows):
+            latest = self._latest = self._lay_out(StepLayout(shape, self._rows))
+            changed = list(range(len(shape)))
+        else:
+            changed = [i for i, request in enumerate(scheduled) if request.new_block_ids]
+        self._fill_numbers(scheduled, latest)
+        if changed:
+            self._copy_block_tables(changed, latest)
+        return latest
+
+    def _lay_out(self, layout: StepLayout) -> LaidOutStep:
+        num_requests, num_tokens = len(layout.requests), len(layout.owners)
+        step = StepInput(
+            token_ids=self._token_ids[:num_tokens],
+            positions=self._positions[:num_tokens],
+            query_start_loc=layout.query_start_loc,
+            seq_lens=self._seq_lens[:num_requests],
+            block_tables=self._block_tables[:num_requests],
+            logit_rows=layout.logit_rows,
+            adapter_slots=layout.adapter_slots,
         )
+        return LaidOutStep(layout, step)
 
-    def _fill_token_ids(self, scheduled: Sequence[ScheduledRequest], starts: list[int]) -> IntArray:
-        token_ids = self._token_ids
-        for i, request in enumerate(scheduled):
-            token_ids[starts[i] : starts[i + 1]] = request.token_ids
-        return token_ids[: starts[-1]]
+    def _fill_numbers(self, scheduled: Sequence[ScheduledRequest], laid_out: LaidOutStep) -> None:
+        layout, step = laid_out
+        num_computed: IntArray = np.array([request.num_computed_tokens for request in scheduled], np.int32)
+        np.add(num_computed, layout.query_lens, out=step.seq_lens)
+        np.add(num_computed[layout.owners], layout.offsets, out=step.positions)
+        step.token_ids[:] = list(chain.from_iterable([request.token_ids for request in scheduled]))
 
-    def _fill_positions(self, num_tokens: int, query_lens: IntArray, offsets: IntArray) -> IntArray:
-        """A row's position is its place in the step plus its request's offset."""
-        return np.add(
-            self._counting[:num_tokens], np.repeat(offsets, query_lens), out=self._positions[:num_tokens]
-        )
-
-    def _adapter_slots(self, scheduled: Sequence[ScheduledRequest]) -> IntArray | None:
-        slots = [self._rows[request.request_id].adapter_slot for request in scheduled]
-        if all(slot is None for slot in slots):
-            return None  # nobody pays for adapters that nobody uses
-        return np.array([NO_ADAPTER if slot is None else slot for slot in slots], np.int32)
-
-    def _gather_block_tables(self, scheduled: Sequence[ScheduledRequest], max_seq_len: int) -> IntArray:
-        """The tables in the order of the step, as wide as its longest sequence needs."""
-        rows = [self._rows[request.request_id].index for request in scheduled]
-        width = -(-max_seq_len // self._block_size)
-        return np.ascontiguousarray(self._rows.block_tables[rows, :width])
+    def _copy_block_tables(self, places: list[int], laid_out: LaidOutStep) -> None:
+        """Bring the tables at some places of the step up to date, as far as its longest sequence needs."""
+        width = -(-int(laid_out.step.seq_lens.max()) // self._block_size)
+        rows = laid_out.layout.row_ids[places]
+        self._block_tables[places, :width] = self._rows.block_tables[rows, :width]

@@ -1,7 +1,7 @@
 """`Pooling`: the mean of a request's hidden states, summed up over as many steps as its prompt takes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,8 @@ from octavo.kernels.interpreter import FloatArray, Interpreter
 from octavo.kernels.program import Buffer
 from octavo.pooling_params import PoolingParams
 from octavo.runner.request_rows import RequestRow
-from octavo.sched.output import RequestResult, ScheduledRequest
+from octavo.runner.step_layout import RequestShare
+from octavo.sched.output import RequestResult
 
 _NO_HIDDEN_STATES = "this model's program has no final norm, so there is nothing to make an embedding of"
 
@@ -29,19 +30,17 @@ class Pooling:
 
     def add_results(
         self,
-        pooled: Sequence[tuple[ScheduledRequest, RequestRow, int]],
+        pooled: Iterable[RequestShare],
         results: dict[str, RequestResult],
     ) -> None:
         """Take in what the step that ran last has made known.
 
         Args:
-            pooled: share of the step, row and first row in the step of each request that is pooled.
+            pooled: the requests that are pooled.
             results: get an embedding for whoever is at the end of its prompt, or an error.
         """
-        if not pooled:
-            return
         states = None if self._hidden_states is None else self._interpreter.read(self._hidden_states)
-        for scheduled, row, first_row in pooled:
+        for row, scheduled, first_row in pooled:
             if states is None:
                 results[scheduled.request_id] = RequestResult(error=_NO_HIDDEN_STATES)
                 continue

@@ -1,11 +1,14 @@
 """`PromptLogprobs`: the log-probability of each token of a prompt, a few rows of logits at a time."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from octavo.kernels.interpreter import IntArray, Interpreter
 from octavo.kernels.sampling import LogprobsOutput, Sampler
 from octavo.runner.request_rows import RequestRow
-from octavo.sched.output import ScheduledRequest, TokenLogprobs
+from octavo.runner.step_layout import RequestShare
+from octavo.sched.output import RequestResult, ScheduledRequest, TokenLogprobs
 
 MAX_LOGIT_ROWS = 32
 """Rows whose logits exist at once: with 262,144 tokens in the vocabulary a row takes a megabyte."""
@@ -37,13 +40,29 @@ class PromptLogprobs:
         self._interpreter = interpreter
         self._sampler = sampler
 
-    def collect(self, row: RequestRow, scheduled: ScheduledRequest, first_row: int) -> None:
-        """Add to ``row.prompt_logprobs`` what this step has made known.
+    def add_results(self, reporting: Iterable[RequestShare], results: dict[str, RequestResult]) -> None:
+        """Take in what the step that ran last has made known.
 
         Args:
-            row: a request that reports them.
-            scheduled: its share of the step.
-            first_row: the step's row of its first token.
+            reporting: the requests that may have something to report.
+            results: get the log-probabilities of whoever is at the end of its prompt, or an error.
+        """
+        for share in reporting:
+            row, scheduled, _ = share
+            if not row.reports_prompt_logprobs:
+                continue
+            try:
+                self._collect(*share)
+            except NonFiniteLogitsError as error:
+                results[scheduled.request_id] = RequestResult(error=str(error))
+                continue
+            if scheduled.samples:  # the end of the prompt
+                row.reports_prompt_logprobs = False
+                result = results[scheduled.request_id]
+                results[scheduled.request_id] = result._replace(prompt_logprobs=tuple(row.prompt_logprobs))
+
+    def _collect(self, row: RequestRow, scheduled: ScheduledRequest, first_row: int) -> None:
+        """Add to ``row.prompt_logprobs`` what this step has made known.
 
         Raises:
             NonFiniteLogitsError: the logits of a prompt position mean nothing.

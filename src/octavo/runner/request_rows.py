@@ -39,11 +39,13 @@ class RequestRows:
     Attributes:
         block_tables: int32 [max_num_seqs, max_blocks_per_request]
         sampling: the sampling parameters, by row.
+        version: changes whenever a request gets or loses its row.
     """
 
     def __init__(self, max_num_seqs: int, max_blocks_per_request: int, sampling: SamplingRows) -> None:
         self.block_tables: IntArray = np.zeros((max_num_seqs, max_blocks_per_request), np.int32)
         self.sampling = sampling
+        self.version = 0
         self._rows: dict[str, RequestRow] = {}
         self._free_rows = list(range(max_num_seqs - 1, -1, -1))
 
@@ -80,11 +82,13 @@ class RequestRows:
             adapter_slot=request.adapter_slot,
         )
         self._rows[request_id] = row
+        self.version += 1
         self.sampling.set(row.index, request)
 
     def _drop(self, request_id: str) -> None:
         row = self._rows.pop(request_id, None)
         if row is not None:
+            self.version += 1
             self.sampling.clear(row.index)
             self._free_rows.append(row.index)
 

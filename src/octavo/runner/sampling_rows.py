@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from octavo.kernels.interpreter import FloatArray, IntArray
+from octavo.kernels.interpreter import FloatArray, IndexArray, IntArray
 from octavo.kernels.sampling import SamplingInput
 from octavo.runner.penalties import NO_PENALTIES, PenaltyCounts
 from octavo.runner.token_masks import MatcherSource, TokenMasks
@@ -82,7 +82,12 @@ class SamplingRows:
         self.penalties.release(int(self._penalty_rows[row]))
         self._penalty_rows[row] = NO_PENALTIES
 
-    def count(self, rows: IntArray, token_ids: IntArray) -> None:
+    @property
+    def remembers_tokens(self) -> bool:
+        """Whether any row has penalties or a constraint, and so must be told its tokens, see `count`."""
+        return self.penalties.num_used > 0 or len(self.masks) > 0
+
+    def count(self, rows: IndexArray, token_ids: IntArray) -> None:
         """Remember the tokens just sampled, where penalties or a constraint ask for it.
 
         Args:
@@ -92,7 +97,7 @@ class SamplingRows:
         self.penalties.add(self._penalty_rows[rows], token_ids)
         self.masks.advance(rows, token_ids)
 
-    def gather(self, rows: IntArray, positions: IntArray) -> SamplingInput:
+    def gather(self, rows: IndexArray, positions: IntArray) -> SamplingInput:
         """The parameters of some rows, in that order; the same arrays again while the rows stay the same.
 
         Args:
@@ -109,7 +114,7 @@ class SamplingRows:
         self._latest = (key, gathered) if is_constant else None
         return gathered
 
-    def _gather(self, rows: IntArray, positions: IntArray) -> SamplingInput:
+    def _gather(self, rows: IndexArray, positions: IntArray) -> SamplingInput:
         bias_starts, bias_token_ids = _concatenate([self._bias_token_ids[row] for row in rows])
         bias_values = [self._bias_values[row] for row in rows]
         bans = positions < self._end_tokens_banned_below[rows]

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from octavo.kernels.interpreter import IntArray
+from octavo.kernels.interpreter import IndexArray, IntArray
 from octavo.kernels.sampling import allowed_words
 from octavo.sched.output import NewRequest
 from octavo.structured_outputs import CONSTRAINT_AT_FAULT, StructuredOutputsParams
@@ -66,6 +66,10 @@ class TokenMasks:
         self._source = source
         self._matchers: dict[int, Matcher] = {}
 
+    def __len__(self) -> int:
+        """Rows that have a matcher."""
+        return len(self._matchers)
+
     def set(self, row: int, request: NewRequest) -> None:
         """Fill a row."""
         params = request.sampling_params.structured_outputs
@@ -76,14 +80,13 @@ class TokenMasks:
         """Forget a row, if it has a matcher."""
         self._matchers.pop(row, None)
 
-    def advance(self, rows: IntArray, token_ids: IntArray) -> None:
+    def advance(self, rows: IndexArray, token_ids: IntArray) -> None:
         """Go on by one sampled token in each row [num_rows]."""
-        if self._matchers:
-            for row, token_id in zip(rows.tolist(), token_ids.tolist(), strict=True):
-                if row in self._matchers:
-                    self._matchers[row].consume_token(token_id)
+        for row, token_id in zip(rows.tolist(), token_ids.tolist(), strict=True):
+            if row in self._matchers:
+                self._matchers[row].consume_token(token_id)
 
-    def gather(self, rows: IntArray) -> AllowedTokens:
+    def gather(self, rows: IndexArray) -> AllowedTokens:
         """The masks of some rows [num_rows], in order; where a matcher has an error nothing is allowed."""
         masked = [i for i, row in enumerate(rows.tolist()) if row in self._matchers] if self._matchers else []
         mask_rows: IntArray = np.full(len(rows), ALL_ALLOWED, np.int32)

@@ -11,6 +11,7 @@ from octavo.models.loaded import load_model
 from octavo.pooling_params import PoolingParams
 from octavo.runner.pooling import Pooling
 from octavo.runner.request_rows import RequestRow
+from octavo.runner.step_layout import RequestShare
 from octavo.sampling_params import SamplingParams
 from octavo.sched.output import ScheduledRequest
 
@@ -42,7 +43,9 @@ def pool(states, chunks, row, *, first_row=2):
             [np.full((first_row, 3), 99.0), states[start : start + size], np.full((1, 3), 99.0)]
         )
         results = {}
-        Pooling(Interpreter(step), BUFFER).add_results([(share(start, size), row, first_row)], results)
+        Pooling(Interpreter(step), BUFFER).add_results(
+            [RequestShare(row, share(start, size), first_row)], results
+        )
         reports.append(results.get("r"))
         start += size
     return reports
@@ -76,7 +79,7 @@ def test_a_state_that_is_not_finite_fails_the_request():
 
 def test_a_model_without_a_final_norm_cannot_be_pooled():
     results = {}
-    Pooling(Interpreter([[0.0]]), None).add_results([(share(0, 1), pooled_row(1), 0)], results)
+    Pooling(Interpreter([[0.0]]), None).add_results([RequestShare(pooled_row(1), share(0, 1), 0)], results)
     assert "no final norm" in results["r"].error
 
 

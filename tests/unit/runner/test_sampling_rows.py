@@ -23,7 +23,7 @@ def request(prompt=(1, 2), output=(), seed=5, choice_index=0, **params):
 
 def gather(rows, *indices, positions=None):
     positions = positions or [2] * len(indices)
-    return rows.gather(np.array(indices, np.int32), np.array(positions, np.int32))
+    return rows.gather(np.array(indices, np.intp), np.array(positions, np.int32))
 
 
 def test_parameters_come_out_in_the_order_asked_for(rows):
