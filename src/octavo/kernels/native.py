@@ -64,6 +64,8 @@ class NativeInterpreter:
         self._source = program
         self._max_num_tokens = max_num_tokens
         self._num_tokens = 0
+        self._prepared: _PreparedStep | None = None
+        self._latest_logits: tuple[tuple[int, int], FloatArray] | None = None
         num_threads = available_threads() if num_threads is None else num_threads
         with ExitStack() as opened:
             self._pool = opened.enter_context(closing(NativePool(num_threads, library=self._library)))
@@ -109,17 +111,10 @@ class NativeInterpreter:
             EngineError: an array is out of range (a block id, a token id, a position, …), or the interpreter
                 is closed; nothing was run.
         """
-        arrays, adapters = _checked_arrays(step), _checked_adapters(step)
-        struct = StepStruct(
-            **{name: address(array) for name, array in arrays.items()},
-            num_tokens=len(step.token_ids),
-            num_requests=len(step.seq_lens),
-            max_blocks_per_request=arrays["block_tables"].shape[1],
-            num_logit_rows=len(step.logit_rows),
-            adapters=None if adapters is None else address(adapters),
-        )
         with self._program.opened() as program:
-            self._library.call("octavo_program_step", program.address, ctypes.byref(struct))
+            if self._prepared is None or not self._prepared.serves(step):
+                self._prepared = _PreparedStep(step)
+            self._library.call("octavo_program_step", program.address, ctypes.byref(self._prepared.struct))
             self._num_tokens = len(step.token_ids)
             return self._logits(program, len(step.logit_rows))
 
@@ -174,6 +169,7 @@ class NativeInterpreter:
     def close(self) -> None:
         """Give back memory and threads when the call under way is over; calling it again does nothing."""
         self._close()
+        self._latest_logits = None  # or it would keep the program's memory
 
     def _create_program(self, structs: ProgramStructs) -> NativeObject:
         with self._pool.opened() as pool, self.kv_store.opened() as kv:
@@ -190,8 +186,11 @@ class NativeInterpreter:
     def _logits(self, program: NativeHandle, num_rows: int) -> FloatArray:
         if not num_rows or not self._vocab_size:
             return np.empty((num_rows, self._vocab_size), dtype=np.float32)
-        data = self._library.get("octavo_program_logits_data", program.address)
-        return np.asarray(_Rows(program, data, (num_rows, self._vocab_size)))
+        place = self._library.get("octavo_program_logits_data", program.address), num_rows
+        if self._latest_logits is None or self._latest_logits[0] != place:
+            rows = np.asarray(_Rows(program, place[0], (num_rows, self._vocab_size)))
+            self._latest_logits = place, rows
+        return self._latest_logits[1]
 
     def _rows(self, buffer: Buffer) -> FloatArray:
         with self._program.opened() as program:
@@ -218,13 +217,29 @@ def _float32(matrix: FloatArray) -> FloatArray:
     return np.ascontiguousarray(matrix, dtype=np.float32)
 
 
-def _checked_adapters(step: StepInput) -> IntArray | None:
-    if step.adapter_slots is None:
-        return None
-    slots = as_int32(step.adapter_slots)
-    if len(slots) != len(step.seq_lens):
-        raise EngineError(f"{len(step.seq_lens)} requests, but {len(slots)} adapter slots")
-    return slots
+class _PreparedStep:
+    """A step's arrays in the types that the library reads, which `struct` points into.
+
+    Raises:
+        EngineError: the lengths of the arrays contradict each other.
+    """
+
+    def __init__(self, source: StepInput) -> None:
+        self._source = source
+        self._arrays = _checked_arrays(source)
+        # A copy of an array would not show what the array holds the next time.
+        self._has_copies = any(array is not getattr(source, name) for name, array in self._arrays.items())
+        self.struct = StepStruct(
+            **{name: address(array) for name, array in self._arrays.items()},
+            num_tokens=len(source.token_ids),
+            num_requests=len(source.seq_lens),
+            max_blocks_per_request=self._arrays["block_tables"].shape[1],
+            num_logit_rows=len(source.logit_rows),
+        )
+
+    def serves(self, source: StepInput) -> bool:
+        """Whether it can be used again, perhaps with other numbers in the arrays."""
+        return source is self._source and not self._has_copies
 
 
 def _checked_arrays(step: StepInput) -> dict[str, IntArray]:
@@ -239,4 +254,8 @@ def _checked_arrays(step: StepInput) -> dict[str, IntArray]:
             f"{num_requests} sequence lengths need {num_requests + 1} query starts and {num_requests} block "
             f"tables, got {len(arrays['query_start_loc'])} and {len(arrays['block_tables'])}"
         )
+    if step.adapter_slots is not None:
+        arrays["adapter_slots"] = as_int32(step.adapter_slots)
+        if len(arrays["adapter_slots"]) != num_requests:
+            raise EngineError(f"{num_requests} requests, but {len(arrays['adapters'])} adapter slots")
     return arrays

@@ -1,10 +1,11 @@
 """The native library: finding it, loading it, and its C structs (``native/octavo_native.h``)."""
 
 import ctypes
+from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +114,9 @@ class StepStruct(ctypes.Structure):
     """``OctavoStep``"""
 
     _fields_: ClassVar = [
-        *_fields(c_void_p, "token_ids positions query_start_loc seq_lens block_tables logit_rows adapters"),
+        *_fields(
+            c_void_p, "token_ids positions query_start_loc seq_lens block_tables logit_rows adapter_slots"
+        ),
         *_fields(c_int32, "num_tokens num_requests max_blocks_per_request num_logit_rows"),
     ]
 
@@ -176,16 +179,27 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+class _Function(NamedTuple):
+    """A function of the library."""
+
+    function: Callable[..., Any]
+    int32_places: list[int]
+    """Arguments of 32 bits, which ctypes would cut from a longer number."""
+
+
 class NativeLibrary:
     """The loaded library. Calls release the GIL; those that can fail go through `call`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._functions: dict[str, _Function] = {}
         try:
             self._library = ctypes.CDLL(str(path))
             for name, (result, arguments) in _PROTOTYPES.items():
                 function = getattr(self._library, name)
                 function.restype, function.argtypes = result, arguments
+                int32_places = [place for place, kind in enumerate(arguments) if kind is c_int32]
+                self._functions[name] = _Function(function, int32_places)
             version = int(self._library.octavo_abi_version())
         except (OSError, AttributeError) as error:
             raise KernelUnavailableError(
@@ -204,10 +218,12 @@ class NativeLibrary:
             EngineError: the code is not 0, and the message is the library's; or a number needs over 32 bits.
             ModelLoadError: the code says that the model's weights are at fault.
         """
-        for kind, value in zip(getattr(self._library, name).argtypes, arguments, strict=True):
-            if kind is c_int32 and isinstance(value, int) and not _MIN_INT32 <= value <= _MAX_INT32:
+        function, int32_places = self._functions[name]
+        for place in int32_places:
+            value = arguments[place]
+            if isinstance(value, int) and not _MIN_INT32 <= value <= _MAX_INT32:
                 raise EngineError(f"{name} takes numbers of 32 bits, got {value}")
-        code = getattr(self._library, name)(*arguments)
+        code = function(*arguments)
         if code != 0:
             error = ModelLoadError if code == _BAD_WEIGHT else EngineError
             raise error(self._library.octavo_last_error().decode())
@@ -222,11 +238,11 @@ class NativeLibrary:
 
     def get(self, name: str, *arguments: object) -> int:
         """Call a function that cannot fail and return its number or address (0 for none)."""
-        return int(getattr(self._library, name)(*arguments) or 0)
+        return int(self._functions[name].function(*arguments) or 0)
 
     def isas(self, which: str) -> tuple[str, ...]:
         """Names of the instruction sets, the best first; ``which`` is ``compiled`` or ``available``."""
-        names: bytes = getattr(self._library, f"octavo_{which}_isas")()
+        names: bytes = self._functions[f"octavo_{which}_isas"].function()
         return tuple(names.decode().split(","))
 
 

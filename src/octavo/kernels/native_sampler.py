@@ -1,6 +1,8 @@
 """`NativeSampler`: logits to tokens in native code, one row per piece of work."""
 
 import ctypes
+import weakref
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,23 +60,12 @@ class NativeSampler:
             ValueError: an array has another shape than the number of rows asks for.
             EngineError: an index in an array is out of range, or the threads were given back.
         """
-        logits = _contiguous(logits, np.float32)
-        token_ids = np.empty(len(logits), dtype=np.int32)
-        num_top = sampling_input.num_top_logprobs
-        output = no_logprobs(len(logits), num_top or 0)
-        struct = self._prepare(sampling_input, logits).struct
-        struct.logits, struct.token_ids = address(logits), address(token_ids)
-        struct.out = _output_struct(output, only_failed=num_top is None)
         with self._pool.opened() as pool:
-            self._library.call("octavo_sample", pool.address, self._isa, ctypes.byref(struct))
-        return SamplingOutput(token_ids=token_ids, logprobs=output)
-
-    def _prepare(self, sampling_input: SamplingInput, logits: FloatArray) -> "_Prepared":
-        """Checked once for an input that comes again, perhaps with other numbers in its arrays."""
-        latest = self._latest
-        if latest is None or not latest.serves(sampling_input, logits):
-            latest = self._latest = _Prepared(sampling_input, *logits.shape)
-        return latest
+            prepared = self._latest
+            if prepared is None or not prepared.serves(sampling_input, logits):
+                prepared = self._latest = _Prepared(sampling_input, logits)
+            self._library.call("octavo_sample", pool.address, self._isa, ctypes.byref(prepared.struct))
+            return prepared.output()
 
     def logprobs(self, logits: FloatArray, token_ids: IntArray, num_top: int) -> LogprobsOutput:
         """Log-probabilities of given tokens [num_rows] (prompt log-probabilities).
@@ -134,12 +125,25 @@ def _check_input(
 
 
 class _Prepared:
-    """An input's arrays in the types that the library reads, which `struct` points into."""
+    """Arrays in the types that the library reads, and room for its answer, as `struct` says.
 
-    def __init__(self, source: SamplingInput, num_rows: int, vocab_size: int) -> None:
+    Made once for arrays that come again, perhaps with other numbers in them.
+    """
+
+    def __init__(self, source: SamplingInput, logits: FloatArray) -> None:
+        num_rows, vocab_size = logits.shape
         self._source = source
-        self._shape = (num_rows, vocab_size)
+        self._logits = weakref.ref(logits)  # no more: they are memory of a program that somebody may close
         self._arrays = _check_input(source, num_rows, vocab_size)
+        read_logits = _contiguous(logits, np.float32)
+        self._copied_logits = None if read_logits is logits else read_logits
+        # A copy would not show what the array holds the next time.
+        self._has_copies = self._copied_logits is not None or any(
+            array is not getattr(source, name) for name, array in self._arrays.items()
+        )
+        self._token_ids: IntArray = np.zeros(num_rows, np.int32)
+        self._answer = no_logprobs(num_rows, source.num_top_logprobs or 0)
+        self._has_logprobs = source.num_top_logprobs is not None
         self.struct = SamplingStruct(
             num_rows=num_rows,
             vocab_size=vocab_size,
@@ -149,15 +153,24 @@ class _Prepared:
             num_biases=len(self._arrays["bias_token_ids"]),
             num_banned=len(self._arrays["banned_token_ids"]),
             **{name: address(array) for name, array in self._arrays.items()},
+            logits=address(read_logits),
+            token_ids=address(self._token_ids),
+            out=_output_struct(self._answer, only_failed=not self._has_logprobs),
         )
 
     def serves(self, source: SamplingInput, logits: FloatArray) -> bool:
-        """Whether it can be used again: a copy of an array would not show what the array holds now."""
-        return (
-            source is self._source
-            and logits.shape == self._shape
-            and all(array is getattr(source, name) for name, array in self._arrays.items())
-        )
+        """Whether it can be used for these."""
+        return source is self._source and logits is self._logits() and not self._has_copies
+
+    def output(self) -> SamplingOutput:
+        """A copy of what the library answered."""
+        answer = self._answer
+        logprobs = _copy(answer) if self._has_logprobs else replace(answer, failed=answer.failed.copy())
+        return SamplingOutput(token_ids=self._token_ids.copy(), logprobs=logprobs)
+
+
+def _copy(output: LogprobsOutput) -> LogprobsOutput:
+    return LogprobsOutput(**{name: getattr(output, name).copy() for name in LogprobsOutput.__slots__})
 
 
 def _output_struct(output: LogprobsOutput, *, only_failed: bool = False) -> LogprobsStruct:
