@@ -28,18 +28,22 @@ class HistogramCounts(NamedTuple):
 class Histogram:
     """Counts observations. Not thread-safe: one thread owns it and hands out `counts`."""
 
-    __slots__ = ("_bounds", "_counts", "_total")
+    __slots__ = ("_bounds", "_counts", "_latest", "_total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._total = 0.0
+        self._latest: HistogramCounts | None = None
 
-    def observe(self, value: float) -> None:
-        """Count one observation."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._total += value
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count one observation, or several of the same value."""
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._total += value * times
+        self._latest = None
 
     def counts(self) -> HistogramCounts:
-        """What has been counted so far."""
-        return HistogramCounts(self._bounds, tuple(self._counts), self._total)
+        """What has been counted so far; the same object again if nothing was since."""
+        if self._latest is None:
+            self._latest = HistogramCounts(self._bounds, tuple(self._counts), self._total)
+        return self._latest

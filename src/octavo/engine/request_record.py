@@ -86,4 +86,4 @@ class ChoiceTimes:
     record: RequestRecord
     scheduled_at: float | None = None
     first_token_at: float | None = None
-    last_token_at: float = 0.0
+    last_token_at: float | None = None

@@ -114,16 +114,26 @@ class EngineTelemetry:
         self._num_steps += 1
         self.activity = Activity(ActivityKind.BETWEEN_STEPS, now)
         self.last_progress_at = now
+        gaps: Counter[float] = (
+            Counter()
+        )  # nearly always one: that of the requests that were in the step before
         for update in updates:
             choice = self._choices.get(update.request_id)
             if choice is None:
                 continue  # aborted while the step was under way
             if update.token_id is not None:
-                self._note_token(choice, now)
+                if choice.last_token_at is None:
+                    self._note_first_token(choice, now)
+                else:
+                    gaps[now - choice.last_token_at] += 1
+                choice.last_token_at = now
+                self._num_generation_tokens += 1
             elif update.embedding is not None:
                 self._count_prompt(choice.request)
             if update.finish_reason is not None:
                 self._end(choice, update.finish_reason, now)
+        for gap, num_tokens in gaps.items():
+            self._itl.observe(gap, num_tokens)
 
     def step_failed(self) -> None:
         """The step was rolled back."""
@@ -163,18 +173,13 @@ class EngineTelemetry:
             choice.scheduled_at = now
             choice.record.scheduled_at = choice.record.scheduled_at or now
 
-    def _note_token(self, choice: ChoiceTimes, now: float) -> None:
+    def _note_first_token(self, choice: ChoiceTimes, now: float) -> None:
         record = choice.record
-        if choice.first_token_at is None:
-            choice.first_token_at = now
-            self._ttft.observe(now - record.arrived_at)
-            self._count_prompt(choice.request)
-            if record.first_token_at is None:
-                record.first_token_at = now
-        else:
-            self._itl.observe(now - choice.last_token_at)
-        choice.last_token_at = record.last_token_at = now
-        self._num_generation_tokens += 1
+        choice.first_token_at = now
+        self._ttft.observe(now - record.arrived_at)
+        self._count_prompt(choice.request)
+        if record.first_token_at is None:
+            record.first_token_at = now
 
     def _count_prompt(self, request: Request) -> None:
         self._num_prompt_tokens += request.num_prompt_tokens
@@ -184,6 +189,8 @@ class EngineTelemetry:
         del self._choices[choice.request.request_id]
         record = choice.record
         record.finish_reasons.append(reason)
+        token_times = [at for at in (record.last_token_at, choice.last_token_at) if at is not None]
+        record.last_token_at = max(token_times, default=None)
         self._finished[reason.value] += 1
         if reason in _COMPLETE:
             self._observe_complete(choice, now)
@@ -195,7 +202,7 @@ class EngineTelemetry:
 
     def _observe_complete(self, choice: ChoiceTimes, now: float) -> None:
         request, record = choice.request, choice.record
-        if choice.scheduled_at is None or choice.first_token_at is None:
+        if choice.scheduled_at is None or choice.first_token_at is None or choice.last_token_at is None:
             return  # no token was generated, so there are no phases
         num_tokens = request.num_output_tokens
         decode_s = choice.last_token_at - choice.first_token_at

@@ -100,6 +100,8 @@ class StepLog:
             self._pool.evict(block)
 
     def _unpin(self, copies: list[_Copy]) -> None:
+        if not copies:
+            return
         for copy in copies:
             self.pins.subtract((copy.src.block_id, copy.dst.block_id))
             self._pool.release((copy.src,))
