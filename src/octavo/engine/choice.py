@@ -25,10 +25,11 @@ def choice_ids(request_id: str, n: int) -> list[str]:
 
 
 class Choice:
-    """Token by token: detokenize, look for stop strings, collect log-probabilities.
+    """Collects tokens and log-probabilities, makes text of them when it is asked for, finds stop strings.
 
     Text is only ever appended: what was shown is never taken back. What may still become a stop string,
-    or is an incomplete character, is held back until it is certain or the continuation ends.
+    or is an incomplete character, is held back until it is certain or the continuation ends. Only a stop
+    string needs the text of every token at once; without one, text is made when an output is taken.
 
     Attributes:
         index: which of the continuations it is.
@@ -53,12 +54,19 @@ class Choice:
         self._pieces: list[str] = []
         """Text that is not in ``_text`` yet: adding each piece at once would copy the text every time."""
         self._token_ids: list[int] = []
+        self._num_read = 0
+        """Tokens at the front of ``_token_ids`` that text was made of."""
         self._logprobs: list[Logprobs] = []
 
     @property
     def is_finished(self) -> bool:
         """Whether no more tokens will come."""
         return self.finish_reason is not None
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether any token has come."""
+        return self._num_tokens > 0
 
     def apply(self, update: RequestUpdate) -> bool:
         """Take in one update.
@@ -68,7 +76,7 @@ class Choice:
         """
         if update.token_id is not None:
             self._append_token(update.token_id, update)
-        if self.is_finished:  # by a stop string
+        if self.finish_reason is not None:  # by a stop string
             return update.finish_reason is None
         if update.finish_reason is not None:
             self._error = update.error
@@ -77,6 +85,7 @@ class Choice:
 
     def finish(self, reason: FinishReason, stop_reason: int | str | None = None) -> None:
         """End it: release the text that was held back."""
+        self._read_tokens()
         self._append_text(self._detokenizer.flush(), may_stop=False)
         self._pieces.append(self._scanner.flush())
         self.finish_reason = reason.value
@@ -84,6 +93,7 @@ class Choice:
 
     def take_output(self) -> CompletionOutput:
         """What is to be told now; later tokens do not change it."""
+        self._read_tokens()
         self._text += "".join(self._pieces)
         self._pieces.clear()
         is_whole = self._params.output_kind is not RequestOutputKind.DELTA
@@ -100,7 +110,7 @@ class Choice:
             self._seed,
         )
         if not is_whole:
-            self._text, self._token_ids, self._logprobs = "", [], []
+            self._text, self._token_ids, self._logprobs, self._num_read = "", [], [], 0
         return output
 
     def _told_logprobs(self, *, may_grow: bool) -> Sequence[Logprobs] | None:
@@ -115,9 +125,17 @@ class Choice:
             self._logprobs.append(logprobs_with_text(self._tokenizer, token_id, update.logprobs))
             self._cumulative_logprob += update.logprobs.logprob
         if update.finish_reason is FinishReason.STOP and not self._params.include_stop_str_in_output:
-            return  # the token that ends the text is no part of it
-        may_stop = self._num_tokens >= self._params.min_tokens
-        self._append_text(self._detokenizer.append(token_id), may_stop=may_stop)
+            self._read_tokens(but_last=1)  # the token that ends the text is no part of it
+        elif self._params.stop:
+            self._read_tokens()
+
+    def _read_tokens(self, *, but_last: int = 0) -> None:
+        """Make text of the tokens that came since the last call; the last ones are passed over."""
+        end = len(self._token_ids) - but_last
+        if self._num_read < end:
+            text = self._detokenizer.append(self._token_ids[self._num_read : end])
+            self._append_text(text, may_stop=self._num_tokens >= self._params.min_tokens)
+        self._num_read = len(self._token_ids)
 
     def _append_text(self, text: str, *, may_stop: bool) -> None:
         scanned = self._scanner.push(text, may_stop=may_stop)

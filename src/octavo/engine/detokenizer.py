@@ -1,6 +1,7 @@
-"""`Detokenizer`: token ids to text, a token at a time, never cutting a character in two."""
+"""`Detokenizer`: token ids to text, as many at a time as there are, never cutting a character in two."""
 
 import codecs
+from collections.abc import Iterable
 
 from octavo.engine.tokenizer import Tokenizer
 
@@ -10,7 +11,7 @@ class Detokenizer:
 
     A character may be spread over several tokens: its bytes are held back until it is complete. Bytes
     that can belong to no character become U+FFFD exactly as ``bytes.decode("utf-8", "replace")`` puts
-    them, so the pieces joined are the text of all the bytes joined.
+    them, so the pieces joined are the text of all the bytes joined, however the tokens were grouped.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
@@ -18,11 +19,12 @@ class Detokenizer:
         self._skip_special_tokens = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def append(self, token_id: int) -> str:
-        """The text that became certain with this token; often a word, sometimes nothing."""
-        if self._skip_special_tokens and self._tokenizer.is_special(token_id):
-            return ""
-        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+    def append(self, token_ids: Iterable[int]) -> str:
+        """The text that became certain with these tokens; often a word per token, sometimes nothing."""
+        if self._skip_special_tokens:
+            is_special = self._tokenizer.is_special
+            token_ids = [token_id for token_id in token_ids if not is_special(token_id)]
+        return self._decoder.decode(b"".join(map(self._tokenizer.token_bytes, token_ids)))
 
     def flush(self) -> str:
         """The end of the text: U+FFFD if a character was left incomplete, else nothing."""

@@ -137,17 +137,20 @@ class OutputProcessor:
         changed: dict[RequestProgress, list[Choice]] = {}
         stops: list[StopFound] = []
         for update in updates:
-            if update.request_id not in self._choices:
+            entry = self._choices.get(update.request_id)
+            if entry is None:
                 continue  # aborted while the step was under way
-            progress, choice = self._choices[update.request_id]
-            changed.setdefault(progress, []).append(choice)
+            progress, choice = entry
             self.num_output_tokens += update.token_id is not None
-            if choice.index == 0:
+            if not choice.has_tokens and choice.index == 0:
                 self._apply_prompt_part(progress, update)
             if choice.apply(update):
                 stops.append(StopFound(update.request_id, str(choice.stop_reason)))
-            if choice.is_finished:
+            if choice.finish_reason is not None:
                 del self._choices[update.request_id]
+            elif progress.output_kind is RequestOutputKind.FINAL_ONLY:
+                continue
+            changed.setdefault(progress, []).append(choice)
         outputs = [
             progress.take_output(choices) for progress, choices in changed.items() if progress.has_output
         ]
@@ -184,6 +187,7 @@ class OutputProcessor:
         return progress.take_output([progress.choices[choice_id] for choice_id in running]), running
 
     def _apply_prompt_part(self, progress: RequestProgress, update: RequestUpdate) -> None:
+        """Take in what comes with the first token, or instead of it."""
         progress.num_cached_tokens = max(progress.num_cached_tokens, update.num_cached_tokens)
         progress.embedding = update.embedding
         progress.cache_receipt = progress.cache_receipt or update.cache_receipt

@@ -10,7 +10,7 @@ from octavo.engine.detokenizer import Detokenizer
 
 def pieces_of(token_ids, **options):
     detokenizer = Detokenizer(ByteTokenizer(), **options)
-    return [detokenizer.append(token_id) for token_id in token_ids] + [detokenizer.flush()]
+    return [detokenizer.append([token_id]) for token_id in token_ids] + [detokenizer.flush()]
 
 
 def test_a_character_is_held_back_until_it_is_complete():
