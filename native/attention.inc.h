@@ -22,9 +22,10 @@ OCTAVO_INLINE int64_t element_of(const AttentionCall& call, const RowBlock& bloc
   return call.element_of(call.step.query_start_loc[block.request] + row / call.group, kv_head, row);
 }
 
-inline void load_queries(const AttentionCall& call, const RowBlock& block, int kv_head, float* queries) {
+template <class Element>
+void load_queries(const AttentionCall& call, const RowBlock& block, int kv_head, float* queries) {
   for (int r = 0; r < block.num_rows; ++r) {
-    scale_query(call, element_of(call, block, block.first_row + r, kv_head), queries + r * call.stride);
+    load_query<Element>(call, element_of(call, block, block.first_row + r, kv_head), queries + r * call.stride);
   }
 }
 
@@ -65,7 +66,7 @@ class AttentionItemRun {
 
  private:
   void run_head(int kv_head) {
-    load_queries(call_, block_, kv_head, scratch_.queries);
+    load_queries<Element>(call_, block_, kv_head, scratch_.queries);
     const RowState merged = row_state(scratch_.merged, scratch_.queries, block_.num_rows, call_.stride);
     reset_rows(merged, block_.num_rows);
     for (int partition = item_.partition_begin; partition < item_.partition_end; ++partition) {
@@ -164,10 +165,10 @@ void run_attention(const AttentionCall& call, Worker& worker) {
 
 [[maybe_unused]] void paged_attention(const PagedAttentionOp& op, const StepView& step, Worker& worker) {
   const AttentionCall call(op, step);
-  if (step.kv.dtype == KvDtype::kFloat16) {
-    run_attention<uint16_t>(call, worker);
-  } else {
-    run_attention<float>(call, worker);
+  switch (step.kv.dtype) {
+    case KvDtype::kFloat16: return run_attention<uint16_t>(call, worker);
+    case KvDtype::kFloat32: return run_attention<float>(call, worker);
+    case KvDtype::kInt8: return run_attention<int8_t>(call, worker);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention_tile.inc.h"
+#include "attention_tile_int8.inc.h"
 
 namespace octavo::OCTAVO_ISA {
 namespace {
@@ -13,7 +14,7 @@ struct SequenceKv {
   const int32_t* block_table;
 };
 
-// Memory for one tile in float32.
+// Memory for one tile in float32; of an int8 tile, K takes the place of keys and all scales that of values.
 struct TileCopy {
   float* keys;    // [kTileColumns][head_dim][16]
   float* values;  // [kTileTokens][head_dim rounded up to 16]
@@ -26,6 +27,19 @@ struct TileAddress {
   VisibleRange visible;  // within the tile
 };
 
+// Where the granule's tokens, from `offset` on in the block, lie.
+template <class Element>
+OCTAVO_INLINE void set_granule(const KvView& kv, const std::byte* head, int offset, int granule, TileView<Element>& view) {
+  const Element* elements = reinterpret_cast<const Element*>(head);
+  view.values[granule] = elements + kv.value_offset(offset, 0);
+  view.keys[granule / 2] = elements + kv.key_offset(offset - offset % kv.tile, 0);
+  if constexpr (sizeof(Element) == 1) {
+    const std::byte* scale = head + kv.scale_offset(offset - offset % kv.tile);
+    view.key_scales[granule] = reinterpret_cast<const float*>(scale);
+    view.value_scales[granule] = view.key_scales[granule] + kv.block_size;
+  }
+}
+
 // The blocks before and after the visible tokens may not exist, so their addresses are not looked up; those
 // entries repeat an existing one, for the sake of the prefetch.
 template <class Element>
@@ -35,14 +49,12 @@ TileView<Element> find_tile(const SequenceKv& sequence, const TileAddress& addre
   const int first_token = address.first_token + first * 8;
   int entry = first_token / kv.block_size, offset = first_token % kv.block_size;
   const auto head_of = [&](int table_entry) {
-    return reinterpret_cast<const Element*>(kv.base) +
-           kv.head_offset(sequence.layer, sequence.block_table[table_entry], address.kv_head);
+    return kv.head(sequence.layer, sequence.block_table[table_entry], address.kv_head);
   };
-  const Element* head = head_of(entry);
+  const std::byte* head = head_of(entry);
   TileView<Element> view;
   for (int granule = 0; granule < kTileGranules; ++granule) {
-    view.values[granule] = head + kv.half_elements() + int64_t{offset} * kv.head_dim;
-    view.keys[granule / 2] = head + kv.key_offset(offset - offset % kv.tile, 0);
+    set_granule(kv, head, offset, granule, view);
     if (granule < first || granule >= last) continue;
     offset += 8;
     if (offset == kv.block_size) {
@@ -106,6 +118,34 @@ TileView<float> copy_tile(const KvView& kv, const TileView<Element>& tile, Visib
   }
   return copy;
 }
+
+// [head_dim / 4][8][4] into one half of [head_dim / 4][16][4].
+OCTAVO_INLINE void copy_key_granule(const int8_t* keys, int head_dim, int8_t* to) {
+  for (int d = 0; d < head_dim; d += 4) __builtin_memcpy(to + d * kLanes, keys + d * 8, 32);
+}
+
+// Joins the halves of what holds visible tokens. Values are quads of tokens anyway.
+inline TileView<int8_t> copy_tile(const KvView& kv, const TileView<int8_t>& tile, VisibleRange visible, const TileCopy& to) {
+  TileView<int8_t> copy = tile;
+  for (int granule = 0; granule < kTileGranules; ++granule) {
+    const int column = granule / 2, first_token = granule * 8;
+    int8_t* keys = reinterpret_cast<int8_t*>(to.keys) + int64_t{column} * kv.head_dim * kLanes;
+    copy.keys[column] = keys;
+    copy.key_scales[granule] = to.values + column * kLanes;
+    copy.value_scales[granule] = copy.key_scales[granule] + kTileTokens;
+    if (granule < visible.begin / 8 || granule > (visible.end - 1) / 8) continue;
+    copy_key_granule(tile.values[granule] - kv.half_elements(), kv.head_dim, keys + granule % 2 * 32);
+    __builtin_memcpy(to.values + first_token, tile.key_scales[granule], 32);
+    __builtin_memcpy(to.values + kTileTokens + first_token, tile.value_scales[granule], 32);
+  }
+  return copy;
+}
+
+// What copies of tiles hold.
+template <class Element>
+struct CopyOf { using type = float; };
+template <>
+struct CopyOf<int8_t> { using type = int8_t; };
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA

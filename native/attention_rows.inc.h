@@ -106,8 +106,35 @@ inline void merge_partition(const RowState& merged, const RowState& partial, int
   }
 }
 
-inline void scale_query(const AttentionCall& call, int64_t element, float* query) {
+// Of a head from `element` of the step's queries on, into a row of RowState::queries.
+template <class Element>
+OCTAVO_INLINE void load_query(const AttentionCall& call, int64_t element, float* query) {
   for (int d = 0; d < call.op.head_dim; ++d) query[d] = call.op.q[element + d] * call.op.scale;
+}
+
+template <>
+inline void load_query<int8_t>(const AttentionCall& call, int64_t element, float* query) {
+  alignas(64) float rotated[kMaxHeadDim];
+  const int count = call.op.head_dim;
+  Int8Query& to = *reinterpret_cast<Int8Query*>(query);
+  __builtin_memcpy(rotated, call.op.q + element, static_cast<size_t>(count) * sizeof(float));
+  rotate(rotated, count);
+  const f32x16 factor = splat16(call.op.scale / static_cast<float>(largest_power_of_two_in(count)));
+  for (int d = 0; d < count; d += kLanes) store16(rotated + d, mul(load16(rotated + d), factor));
+  to.scale = quantize_row(rotated, count, to.q);
+  int32_t sum = 0;
+  for (int d = 0; d < count; ++d) sum += to.q[d];
+  to.minus_128_sum = -128 * sum;
+}
+
+// Moves `num_rows` ≤ kRows rows over one tile.
+template <class Element, bool kPrefetch, int kRows = kMaxTileRows>
+void attend_tile(const TileJob<Element, kPrefetch>& job, const RowState& rows, const VisibleRange* visible,
+                 int num_rows) {
+  if constexpr (kRows > 1) {
+    if (num_rows < kRows) return attend_tile<Element, kPrefetch, kRows - 1>(job, rows, visible, num_rows);
+  }
+  attend_tile_rows<kRows>(job, rows, visible);
 }
 
 // Moves rows over a tile in groups of nearly equal size; the first of them prefetches the next tile for all.
@@ -128,15 +155,15 @@ void attend_in_groups(const TileJob<Element, true>& job, const RowState& rows, i
   }
 }
 
-// The same with the tile in float32 if it cannot be used where it lies.
+// The same with a copy of the tile if it cannot be used where it lies.
 template <class Element, class VisibleTo>
 void attend_found_tile(const AttentionCall& call, const TileView<Element>& tile, const TileView<Element>& next,
                        VisibleRange visible, const TileCopy& memory, const RowState& rows, int num_rows,
                        VisibleTo visible_to) {
   if (must_copy_tiles(call.step.kv)) {
-    const TileView<float> copy = copy_tile(call.step.kv, tile, visible, memory);
+    const auto copy = copy_tile(call.step.kv, tile, visible, memory);
     const TileShape shape = {call.op.head_dim, call.stride, call.op.soft_cap};
-    attend_in_groups<float>({copy, copy, shape}, rows, num_rows, visible_to);
+    attend_in_groups<typename CopyOf<Element>::type>({copy, copy, shape}, rows, num_rows, visible_to);
   } else {
     const TileShape shape = {call.op.head_dim, call.op.head_dim, call.op.soft_cap};
     attend_in_groups<Element>({tile, next, shape}, rows, num_rows, visible_to);

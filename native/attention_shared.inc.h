@@ -27,7 +27,7 @@ class PassItemRun {
     for (int r = 0; r < num_rows_; ++r) {
       const int row = first_row_ + r;
       const int64_t step_row = call_.step.shared.rows[pass_.first_row + row / call_.group];
-      scale_query(call_, call_.element_of(step_row, kv_head_, row), scratch.queries + r * call_.stride);
+      load_query<Element>(call_, call_.element_of(step_row, kv_head_, row), scratch.queries + r * call_.stride);
     }
     float* partial = call_.shared_scratch() + call_.passes.partial(pass_, kv_head_, partition_);
     const RowState rows =

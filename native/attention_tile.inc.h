@@ -279,7 +279,7 @@ void add_visible_values(const TileJob<Element, kPrefetch>& job, const RowState& 
   }
 }
 
-template <class Element, int kRows, bool kPrefetch>
+template <int kRows, class Element, bool kPrefetch>
 void attend_tile_rows(const TileJob<Element, kPrefetch>& job, const RowState& rows, const VisibleRange* visible) {
   alignas(64) float scores[kRows * kTileTokens];
   alignas(64) float corrections[kLanes];
@@ -296,16 +296,6 @@ void attend_tile_rows(const TileJob<Element, kPrefetch>& job, const RowState& ro
     soften<kRows, false>(rows, visible, scores, corrections);
     add_visible_values<Element, kRows, kPrefetch>(job, rows, visible, common, scores, corrections);
   }
-}
-
-// Moves `num_rows` ≤ kRows rows over one tile.
-template <class Element, bool kPrefetch, int kRows = kMaxTileRows>
-void attend_tile(const TileJob<Element, kPrefetch>& job, const RowState& rows, const VisibleRange* visible,
-                 int num_rows) {
-  if constexpr (kRows > 1) {
-    if (num_rows < kRows) return attend_tile<Element, kPrefetch, kRows - 1>(job, rows, visible, num_rows);
-  }
-  attend_tile_rows<Element, kRows, kPrefetch>(job, rows, visible);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "linear.inc.h"
 #include "low_rank.inc.h"
 #include "probe.inc.h"
+#include "rope_and_write_kv.inc.h"
 #include "sampling.inc.h"
 
 #define OCTAVO_STRING(x) #x

@@ -19,7 +19,7 @@ class KvStore {
   const KvView& view() const { return view_; }
   int64_t num_bytes() const { return static_cast<int64_t>(memory_.size()); }
 
-  // `logical` is [2, block_size, num_kv_heads, head_dim] in the store's dtype; 0 is K, 1 is V.
+  // `logical` is [2, block_size, num_kv_heads, head_dim] in the store's dtype, float32 if that is int8; 0 is K, 1 is V.
   void read_block(int32_t layer, int32_t block, std::byte* logical) const;
   void write_block(int32_t layer, int32_t block, const std::byte* logical);
 
@@ -27,7 +27,6 @@ class KvStore {
   void copy_blocks(const int32_t* pairs, int64_t num_pairs, ThreadPool& pool);
 
  private:
-  int64_t element_size() const { return view_.dtype == KvDtype::kFloat16 ? 2 : 4; }
   void check_layer(int32_t layer) const;
   void check_block(int64_t block) const;
 

@@ -13,7 +13,8 @@
 //   add sub mul div fma sqrt abs round_half_even
 //   max(a, b) = a > b ? a : b    min(a, b) = a < b ? a : b    (b if either is NaN, on every machine)
 //   max_or_nan(a, b)                           NaN if either is NaN
-//   to_int (half to even) to_float bits_of from_bits shift_left<n> bit_and add max          integers
+//   to_int (half to even) to_float bits_of from_bits shift_left<n> shift_right<n> bit_and add max   integers
+//   swap_lanes<n>                              lane i gets lane i ^ n's
 //   less greater equal is_nan first_lanes(n) any(mask) select(mask, if_true, if_false)
 //   tree_sum reduce_max (reduce_add: integers) lane i with i + 8, then i + 4, i + 2, i + 1
 #pragma once
@@ -85,6 +86,24 @@ template <int kBits>
 OCTAVO_INLINE i32x16 shift_left(i32x16 a) {
   i32x16 r;
   OCTAVO_EACH_PART r.part[i] = shift_left<kBits>(a.part[i]);
+  return r;
+}
+
+template <int kBits>
+OCTAVO_INLINE i32x16 shift_right(i32x16 a) {
+  i32x16 r;
+  OCTAVO_EACH_PART r.part[i] = shift_right<kBits>(a.part[i]);
+  return r;
+}
+
+template <int kDistance>
+OCTAVO_INLINE f32x16 swap_lanes(f32x16 a) {
+  f32x16 r;
+  if constexpr (kDistance >= kWidth) {
+    OCTAVO_EACH_PART r.part[i] = a.part[i ^ (kDistance / kWidth)];
+  } else {
+    OCTAVO_EACH_PART r.part[i] = swap_lanes<kDistance>(a.part[i]);
+  }
   return r;
 }
 

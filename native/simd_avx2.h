@@ -39,6 +39,8 @@ OCTAVO_INLINE vi max(vi a, vi b) { return _mm256_max_epi32(a, b); }
 OCTAVO_INLINE vi bit_and(vi a, vi b) { return _mm256_and_si256(a, b); }
 template <int kBits>
 OCTAVO_INLINE vi shift_left(vi a) { return _mm256_slli_epi32(a, kBits); }
+template <int kBits>
+OCTAVO_INLINE vi shift_right(vi a) { return _mm256_srli_epi32(a, kBits); }
 OCTAVO_INLINE vi to_int(vf a) { return _mm256_cvtps_epi32(a); }
 OCTAVO_INLINE vf to_float(vi a) { return _mm256_cvtepi32_ps(a); }
 OCTAVO_INLINE vi bits_of(vf a) { return _mm256_castps_si256(a); }
@@ -51,6 +53,11 @@ OCTAVO_INLINE vmask is_nan(vf a) { return {_mm256_cmp_ps(a, a, _CMP_UNORD_Q)}; }
 OCTAVO_INLINE vmask less(vi a, vi b) { return {_mm256_castsi256_ps(_mm256_cmpgt_epi32(b, a))}; }
 OCTAVO_INLINE bool any(vmask m) { return _mm256_movemask_ps(m.m) != 0; }
 OCTAVO_INLINE vf select(vmask m, vf if_true, vf if_false) { return _mm256_blendv_ps(if_false, if_true, m.m); }
+template <int kDistance>
+OCTAVO_INLINE vf swap_lanes(vf a) {
+  if constexpr (kDistance == 4) return _mm256_permute2f128_ps(a, a, 1);
+  return _mm256_permute_ps(a, kDistance == 2 ? 0x4e : 0xb1);
+}
 OCTAVO_INLINE vi lane_numbers() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
 
 OCTAVO_INLINE vbytes load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
@@ -79,6 +86,11 @@ OCTAVO_INLINE vi signed_start(int32_t) { return _mm256_setzero_si256(); }
 OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) {
   const __m256i pairs = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(q, w.value));
   return add(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+// One pair: 2 · 127 · 128 = 32,512 ≤ 32,767.
+OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) {
+  return add(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(weights, values), _mm256_set1_epi16(1)));
 }
 
 OCTAVO_INLINE void store_as_bytes(int8_t* p, vi a) {

@@ -41,6 +41,8 @@ OCTAVO_INLINE vi max(vi a, vi b) { return _mm512_max_epi32(a, b); }
 OCTAVO_INLINE vi bit_and(vi a, vi b) { return _mm512_and_si512(a, b); }
 template <int kBits>
 OCTAVO_INLINE vi shift_left(vi a) { return _mm512_slli_epi32(a, kBits); }
+template <int kBits>
+OCTAVO_INLINE vi shift_right(vi a) { return _mm512_srli_epi32(a, kBits); }
 OCTAVO_INLINE vi to_int(vf a) { return _mm512_cvtps_epi32(a); }
 OCTAVO_INLINE vf to_float(vi a) { return _mm512_cvtepi32_ps(a); }
 OCTAVO_INLINE vi bits_of(vf a) { return _mm512_castps_si512(a); }
@@ -53,6 +55,12 @@ OCTAVO_INLINE vmask is_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q)
 OCTAVO_INLINE vmask less(vi a, vi b) { return _mm512_cmplt_epi32_mask(a, b); }
 OCTAVO_INLINE bool any(vmask m) { return m != 0; }
 OCTAVO_INLINE vf select(vmask m, vf if_true, vf if_false) { return _mm512_mask_mov_ps(if_false, m, if_true); }
+template <int kDistance>
+OCTAVO_INLINE vf swap_lanes(vf a) {
+  if constexpr (kDistance == 8) return _mm512_shuffle_f32x4(a, a, 0x4e);
+  if constexpr (kDistance == 4) return _mm512_shuffle_f32x4(a, a, 0xb1);
+  return _mm512_permute_ps(a, kDistance == 2 ? 0x4e : 0xb1);
+}
 OCTAVO_INLINE vi lane_numbers() { return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
 
 OCTAVO_INLINE vbytes load_bytes(const void* p) { return _mm512_loadu_si512(p); }
@@ -81,6 +89,9 @@ OCTAVO_INLINE signed_weights prepare_signed(vbytes w) {
 }
 OCTAVO_INLINE vi signed_start(int32_t minus_128_sum) { return _mm512_set1_epi32(minus_128_sum); }
 OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) { return _mm512_dpbusd_epi32(sum, w.biased, q); }
+OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) {
+  return _mm512_dpbusd_epi32(sum, weights, values);
+}
 #else
 // 16-bit partial sums. Four quads of weights ≤ 31: 4 steps · 2 products · 31 · 127 = 31,496 ≤ 32,767.
 struct quad_sum { __m512i pairs; };
@@ -97,6 +108,10 @@ OCTAVO_INLINE vi signed_start(int32_t) { return _mm512_setzero_si512(); }
 OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) {
   const vbytes turned = _mm512_mask_sub_epi8(q, w.negative, _mm512_setzero_si512(), q);
   return add(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(w.magnitude, turned), _mm512_set1_epi16(1)));
+}
+// One pair: 2 · 127 · 128 = 32,512 ≤ 32,767.
+OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) {
+  return add(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(weights, values), _mm512_set1_epi16(1)));
 }
 #endif
 

@@ -32,6 +32,8 @@ OCTAVO_INLINE vi max(vi a, vi b) { return a > b ? a : b; }
 OCTAVO_INLINE vi bit_and(vi a, vi b) { return a & b; }
 template <int kBits>
 OCTAVO_INLINE vi shift_left(vi a) { return static_cast<vi>(static_cast<uint32_t>(a) << kBits); }
+template <int kBits>
+OCTAVO_INLINE vi shift_right(vi a) { return static_cast<vi>(static_cast<uint32_t>(a) >> kBits); }
 // Out of range (and NaN) gives the most negative integer, as on x86.
 OCTAVO_INLINE vi to_int(vf a) {
   const vf rounded = __builtin_rintf(a);
@@ -79,6 +81,10 @@ OCTAVO_INLINE vi signed_start(int32_t) { return 0; }
 OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) {
   for (int i = 0; i < 4; ++i) sum += static_cast<int8_t>(w.value.byte[i]) * static_cast<int8_t>(q.byte[i]);
   return sum;
+}
+
+OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) {
+  return quad_add({sum}, weights, values).total;
 }
 
 OCTAVO_INLINE void store_as_bytes(int8_t* p, vi a) { *p = static_cast<int8_t>(a); }

@@ -33,6 +33,8 @@ OCTAVO_INLINE vi max(vi a, vi b) { return vmaxq_s32(a, b); }
 OCTAVO_INLINE vi bit_and(vi a, vi b) { return vandq_s32(a, b); }
 template <int kBits>
 OCTAVO_INLINE vi shift_left(vi a) { return vshlq_n_s32(a, kBits); }
+template <int kBits>
+OCTAVO_INLINE vi shift_right(vi a) { return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), kBits)); }
 OCTAVO_INLINE vi to_int(vf a) { return vcvtnq_s32_f32(a); }
 OCTAVO_INLINE vf to_float(vi a) { return vcvtq_f32_s32(a); }
 OCTAVO_INLINE vi bits_of(vf a) { return vreinterpretq_s32_f32(a); }
@@ -44,6 +46,11 @@ OCTAVO_INLINE vmask equal(vf a, vf b) { return vceqq_f32(a, b); }
 OCTAVO_INLINE vmask is_nan(vf a) { return vmvnq_u32(vceqq_f32(a, a)); }
 OCTAVO_INLINE vmask less(vi a, vi b) { return vcltq_s32(a, b); }
 OCTAVO_INLINE bool any(vmask m) { return vmaxvq_u32(m) != 0; }
+template <int kDistance>
+OCTAVO_INLINE vf swap_lanes(vf a) {
+  if constexpr (kDistance == 2) return vextq_f32(a, a, 2);
+  return vrev64q_f32(a);
+}
 OCTAVO_INLINE vi lane_numbers() {
   const int32_t lanes[4] = {0, 1, 2, 3};
   return vld1q_s32(lanes);
@@ -60,7 +67,7 @@ OCTAVO_INLINE vbytes high_nibbles(vbytes a) {
   return vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(a), 4));
 }
 
-// Both operands are signed here: unsigned weights are at most 31. A product of int8 is exact in int16,
+// Both operands are signed here: unsigned weights are at most 127. A product of int8 is exact in int16,
 // and the sums are made in int32.
 OCTAVO_INLINE vi dot_quads(vi sum, vbytes a, vbytes b) {
 #ifdef __ARM_FEATURE_DOTPROD
@@ -80,6 +87,8 @@ struct signed_weights { vbytes value; };
 OCTAVO_INLINE signed_weights prepare_signed(vbytes w) { return {w}; }
 OCTAVO_INLINE vi signed_start(int32_t) { return vdupq_n_s32(0); }
 OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) { return dot_quads(sum, w.value, q); }
+
+OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) { return dot_quads(sum, weights, values); }
 
 OCTAVO_INLINE void store_as_bytes(int8_t* p, vi a) {
   const int16x4_t words = vmovn_s32(a);

@@ -9,11 +9,17 @@
 
 namespace octavo {
 
-enum class KvDtype : int32_t { kFloat16 = 0, kFloat32 = 1 };
+enum class KvDtype : int32_t { kFloat16 = 0, kFloat32 = 1, kInt8 = 2 };
 
-// Layout [layer][block][kv_head]{K, V}. K is tiles of `tile` tokens: element (t, d) of a block lies at
-// (t / tile · head_dim + d) · tile + t % tile, tile = 16 if the block size allows it, else 8 (then two
-// neighbouring blocks or half blocks make 16 lanes). V is [block_size][head_dim], block_size · head_dim elements behind K.
+constexpr int64_t element_bytes(KvDtype dtype) {
+  return dtype == KvDtype::kInt8 ? 1 : dtype == KvDtype::kFloat16 ? 2 : 4;
+}
+
+// Layout [layer][block][kv_head]{K, V}, K being tiles of `tile` tokens: tile = 16 if the block size allows it, else 8
+// (then two neighbouring blocks or half blocks make 16 lanes).
+// Floats: element (t, d) of K lies at (t / tile · head_dim + d) · tile + t % tile; V is [block_size][head_dim].
+// int8: quads of elements take the place of an element of K, and quads of tokens that of a token of V, so that one
+// instruction multiplies and adds four of them. Behind V, float32 scales of the tokens' K, and then of their V.
 struct KvView {
   std::byte* base;
   KvDtype dtype;
@@ -26,13 +32,28 @@ struct KvView {
 
   // Elements of K (or V) of one head in one block.
   int64_t half_elements() const { return static_cast<int64_t>(block_size) * head_dim; }
-  // Index of the first element of K; V begins half_elements() later.
-  int64_t head_offset(int32_t layer, int32_t block, int32_t kv_head) const {
-    return ((static_cast<int64_t>(layer) * num_blocks + block) * num_kv_heads + kv_head) * 2 * half_elements();
+  int64_t scale_bytes() const { return dtype == KvDtype::kInt8 ? 2 * int64_t{block_size} * int64_t{sizeof(float)} : 0; }
+  int64_t head_bytes() const { return 2 * half_elements() * element_bytes(dtype) + scale_bytes(); }
+  int64_t block_bytes() const { return num_kv_heads * head_bytes(); }  // in one layer
+
+  std::byte* block(int32_t layer, int32_t block_id) const {
+    return base + (static_cast<int64_t>(layer) * num_blocks + block_id) * block_bytes();
   }
+  // K of one head in one block.
+  std::byte* head(int32_t layer, int32_t block_id, int32_t kv_head) const {
+    return block(layer, block_id) + kv_head * head_bytes();
+  }
+  // Of the elements of a head, from its K on.
   int64_t key_offset(int32_t token, int32_t d) const {
-    return (static_cast<int64_t>(token / tile) * head_dim + d) * tile + token % tile;
+    if (dtype == KvDtype::kInt8) return (int64_t{token / tile} * head_dim + d - d % 4) * tile + token % tile * 4 + d % 4;
+    return (int64_t{token / tile} * head_dim + d) * tile + token % tile;
   }
+  int64_t value_offset(int32_t token, int32_t d) const {
+    if (dtype == KvDtype::kInt8) return half_elements() + (int64_t{token / 4} * head_dim + d) * 4 + token % 4;
+    return half_elements() + int64_t{token} * head_dim + d;
+  }
+  // int8: of the token's K from the head on, in bytes; that of its V follows block_size later.
+  int64_t scale_offset(int32_t token) const { return 2 * half_elements() + token * int64_t{sizeof(float)}; }
 };
 
 // Attention's units of work along a sequence, by absolute position (ADR 0001).
@@ -83,6 +104,7 @@ struct StepView {
   }
 };
 
+constexpr int32_t kMaxHeadDim = 256;
 constexpr size_t kWorkerScratchBytes = size_t{1} << 20;
 
 // One of the threads that run an op together. All of them call the op's kernel with the same arguments.
