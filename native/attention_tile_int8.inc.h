@@ -20,6 +20,9 @@ constexpr int kValueVectors = 1;
 #endif
 
 constexpr int kPieceBits = 7;
+constexpr int32_t kPieceMask = (1 << kPieceBits) - 1;
+constexpr float kIntegersFrom = 8388608.0f;  // 2^23: a float from here on has its integer in its lowest bits
+constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLargestWeight = 16383.0f;     // 2^14 - 1
 constexpr float kSmallestValueScale = 1e-30f;  // below, values count as zeros: kLargestWeight / scale might overflow
 constexpr int kTileQuads = kTileTokens / 4;
@@ -46,8 +49,7 @@ OCTAVO_INLINE const Int8Query& int8_query(const RowState& rows, int row) {
 // The weights of a row's tokens in pieces, and what its outputs are moved on by.
 template <int kRows>
 struct TileWeightsInt8 {
-  alignas(64) int8_t high[kRows][kTileTokens];
-  alignas(64) int8_t low[kRows][kTileTokens];
+  alignas(64) int8_t pieces[2 * kRows][kTileTokens];  // of each row the upper bits, then the lower ones
   alignas(64) float corrections[kLanes];
   float steps[kRows];  // the value of a weight of 1
   bool sees[kRows];    // anything of the tile
@@ -128,20 +130,24 @@ OCTAVO_INLINE void find_factors(const TileView<int8_t>& tile, VisibleRange visib
 // Turns the scores of a row into weights and returns the sum of their exponentials.
 template <bool kWhole>
 OCTAVO_INLINE float weigh(const float* scores, VisibleRange visible, float query_scale, float maximum,
-                          const ValueFactors& factors, int8_t* high, int8_t* low) {
+                          const ValueFactors& factors, int8_t (*pieces)[kTileTokens]) {
   const ColumnRange columns = kWhole ? ColumnRange{0, kTileColumns} : columns_of(visible);
+  const f32x16 scale = splat16(query_scale * kLog2E), offset = splat16(-(maximum * kLog2E));
   f32x16 sums = splat16(0.0f);
-  _Pragma("GCC unroll 4") for (int column = columns.begin; column < columns.end; ++column) {
-    const f32x16 scores_of = load16(scores + column * kLanes);
-    const f32x16 exponents = fma(scores_of, splat16(query_scale), splat16(-maximum));
-    const f32x16 exponentials = visible_only<kWhole>(exp16(exponents), visible, column, 0.0f);
-    sums = add(sums, exponentials);
-    // A NaN becomes 0 here; it is in the sum.
-    const f32x16 weights = max(mul(exponentials, load16(factors.factor + column * kLanes)), splat16(0.0f));
-    const i32x16 rounded = to_int(weights);
-    store16_as_bytes(high + column * kLanes, shift_right<kPieceBits>(rounded));
-    store16_as_bytes(low + column * kLanes, bit_and(rounded, splat16_int((1 << kPieceBits) - 1)));
+  i32x16 upper[kTileColumns], lower[kTileColumns];
+  if constexpr (!kWhole) {
+    for (int column = 0; column < kTileColumns; ++column) upper[column] = lower[column] = splat16_int(0);
   }
+  _Pragma("GCC unroll 4") for (int column = columns.begin; column < columns.end; ++column) {
+    const f32x16 exponents = fma(load16(scores + column * kLanes), scale, offset);
+    const f32x16 exponentials = visible_only<kWhole>(exp2_of_falls(exponents), visible, column, 0.0f);
+    sums = add(sums, exponentials);
+    const i32x16 bits = bits_of(fma(exponentials, load16(factors.factor + column * kLanes), splat16(kIntegersFrom)));
+    upper[column] = bit_and(shift_right<kPieceBits>(bits), splat16_int(kPieceMask));
+    lower[column] = bit_and(bits, splat16_int(kPieceMask));
+  }
+  store64_as_bytes(pieces[0], upper);
+  store64_as_bytes(pieces[1], lower);
   return tree_sum(sums);
 }
 
@@ -149,6 +155,12 @@ OCTAVO_INLINE void scale_scores(float* scores, ColumnRange columns, float scale)
   for (int column = columns.begin; column < columns.end; ++column) {
     store16(scores + column * kLanes, mul(load16(scores + column * kLanes), splat16(scale)));
   }
+}
+
+// exp(fall). Most tiles have no row's maximum, and exp(0) is 1: nobody waits for it then.
+OCTAVO_INLINE f32x16 falls_to_corrections(f32x16 falls) {
+  if (!any(less(falls, splat16(0.0f)))) return select(is_nan(falls), falls, splat16(1.0f));
+  return exp16(falls);
 }
 
 // Scores become weights; maxima and sums move on.
@@ -161,19 +173,22 @@ OCTAVO_INLINE void weigh_tile(const TileView<int8_t>& tile, const RowState& rows
   if constexpr (kWhole) find_factors<true>(tile, visible[0], factors);
   for (int r = 0; r < kRows; ++r) {
     weights.sees[r] = kWhole || visible[r].begin < visible[r].end;
-    if (!weights.sees[r]) continue;
+    if (!weights.sees[r]) {
+      __builtin_memset(weights.pieces[2 * r], 0, 2 * kTileTokens);
+      continue;
+    }
     const float query_scale = capped ? 1.0f : int8_query(rows, r).scale;
     const float largest = largest_score<kWhole>(scores + r * kTileTokens, visible[r]) * query_scale;
     maxima[r] = largest > rows.maxima[r] ? largest : rows.maxima[r];
     falls[r] = rows.maxima[r] - maxima[r];
   }
-  store16(weights.corrections, exp16(load16(falls)));
+  store16(weights.corrections, falls_to_corrections(load16(falls)));
   for (int r = 0; r < kRows; ++r) {
     if (!weights.sees[r]) continue;
     if constexpr (!kWhole) find_factors<false>(tile, visible[r], factors);
     const float query_scale = capped ? 1.0f : int8_query(rows, r).scale;
     const float total = weigh<kWhole>(scores + r * kTileTokens, visible[r], query_scale, maxima[r], factors,
-                                      weights.high[r], weights.low[r]);
+                                      weights.pieces + 2 * r);
     weights.steps[r] = factors.step;
     weights.corrections[r] = rows.sums[r] == 0.0f ? 0.0f : weights.corrections[r];  // 0 for its first tile
     rows.sums[r] = __builtin_fmaf(rows.sums[r], weights.corrections[r], total);
@@ -187,11 +202,11 @@ struct QuadRange {
 
 // outputs[r][d] = fma(float(Σ weight · value[d]), the row's step, outputs[r][d] · correction).
 template <int kFirst, int kRows, int kAllRows, int kVectors, bool kPrefetch>
-OCTAVO_INLINE void add_values_at(const TileJob<int8_t, kPrefetch>& job, const TileWeightsInt8<kAllRows>& weights,
+[[gnu::noinline]] void add_values_at(const TileJob<int8_t, kPrefetch>& job, const TileWeightsInt8<kAllRows>& weights,
                                  QuadRange quads, const RowState& rows, int d) {
-  vi high[kRows][kVectors][kParts], low[kRows][kVectors][kParts];
-  for (int r = 0; r < kRows; ++r) {
-    for (int j = 0; j < kVectors; ++j) OCTAVO_EACH_PART high[r][j][i] = low[r][j][i] = vsplat_int(0);
+  vi sums[2 * kRows][kVectors][kParts];
+  _Pragma("GCC unroll 8") for (int p = 0; p < 2 * kRows; ++p) {
+    _Pragma("GCC unroll 4") for (int j = 0; j < kVectors; ++j) OCTAVO_EACH_PART sums[p][j][i] = vsplat_int(0);
   }
   for (int quad = quads.begin; quad < quads.end; ++quad) {
     const int offset = (quad % 2 * job.shape.head_dim + d) * 4;
@@ -201,23 +216,21 @@ OCTAVO_INLINE void add_values_at(const TileJob<int8_t, kPrefetch>& job, const Ti
       OCTAVO_EACH_PART values[j][i] = load_bytes(value_quads + (j * kLanes + i * kWidth) * 4);
       if constexpr (kPrefetch && kFirst == 0) prefetch(job.next.values[quad / 2] + offset + j * kLanes * 4);
     }
-    _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) {
-      const vbytes high_weights = splat_quad(weights.high[kFirst + r] + quad * 4);
-      const vbytes low_weights = splat_quad(weights.low[kFirst + r] + quad * 4);
+    _Pragma("GCC unroll 8") for (int p = 0; p < 2 * kRows; ++p) {
+      const vbytes piece = splat_quad(weights.pieces[2 * kFirst + p] + quad * 4);
       _Pragma("GCC unroll 4") for (int j = 0; j < kVectors; ++j) {
-        OCTAVO_EACH_PART high[r][j][i] = add_weighted(high[r][j][i], high_weights, values[j][i]);
-        OCTAVO_EACH_PART low[r][j][i] = add_weighted(low[r][j][i], low_weights, values[j][i]);
+        OCTAVO_EACH_PART sums[p][j][i] = add_weighted(sums[p][j][i], piece, values[j][i]);
       }
     }
   }
-  for (int r = 0; r < kRows; ++r) {
+  _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) {
     const int row = kFirst + r;
     if (!weights.sees[row]) continue;
     const f32x16 step = splat16(weights.steps[row]), correction = splat16(weights.corrections[row]);
-    for (int j = 0; j < kVectors; ++j) {
+    _Pragma("GCC unroll 4") for (int j = 0; j < kVectors; ++j) {
       float* out = rows.outputs + row * rows.stride + d + j * kLanes;
       i32x16 total;
-      OCTAVO_EACH_PART total.part[i] = add(shift_left<kPieceBits>(high[r][j][i]), low[r][j][i]);
+      OCTAVO_EACH_PART total.part[i] = add(shift_left<kPieceBits>(sums[2 * r][j][i]), sums[2 * r + 1][j][i]);
       store16(out, fma(to_float(total), step, mul(load16(out), correction)));
     }
   }
@@ -242,16 +255,6 @@ OCTAVO_INLINE void add_all_values(const TileJob<int8_t, kPrefetch>& job, const T
   if constexpr (kFirst + kRows < kAllRows) add_all_values<kAllRows, kFirst + kRows>(job, weights, quads, rows);
 }
 
-// Rows that see less than the columns of the tile that are read have weights of 0 there.
-template <int kRows>
-OCTAVO_INLINE void clear_weights(ColumnRange columns, TileWeightsInt8<kRows>& weights) {
-  const auto count = static_cast<size_t>((columns.end - columns.begin) * kLanes);
-  for (int r = 0; r < kRows; ++r) {
-    __builtin_memset(weights.high[r] + columns.begin * kLanes, 0, count);
-    __builtin_memset(weights.low[r] + columns.begin * kLanes, 0, count);
-  }
-}
-
 template <int kRows, bool kPrefetch>
 void attend_tile_rows(const TileJob<int8_t, kPrefetch>& job, const RowState& rows, const VisibleRange* visible) {
   alignas(64) float scores[kRows * kTileTokens];
@@ -269,7 +272,6 @@ void attend_tile_rows(const TileJob<int8_t, kPrefetch>& job, const RowState& row
     weigh_tile<kRows, true>(job.tile, rows, visible, capped, scores, weights);
     add_all_values<kRows, 0>(job, weights, {0, kTileQuads}, rows);
   } else {
-    clear_weights(columns, weights);
     weigh_tile<kRows, false>(job.tile, rows, visible, capped, scores, weights);
     add_all_values<kRows, 0>(job, weights, {any.begin / 4, (any.end + 3) / 4}, rows);
   }

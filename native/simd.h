@@ -8,7 +8,7 @@
 // through the linker. For the same reason kernels use no std:: templates.
 //
 //   load16 store16 splat16 load16_int store16_int splat16_int   load16_f16 store16_f16 load16_bf16
-//   store16_as_bytes                           integers within int8
+//   store16_as_bytes store64_as_bytes          integers within int8
 //   load_first(p, n) store_first(p, a, n)      first n lanes, n in 0…16; the lanes beyond read as 0
 //   add sub mul div fma sqrt abs round_half_even
 //   max(a, b) = a > b ? a : b    min(a, b) = a < b ? a : b    (b if either is NaN, on every machine)
@@ -190,6 +190,19 @@ OCTAVO_INLINE void store_first(float* p, f32x16 a, int n) {
 
 OCTAVO_INLINE void store16_as_bytes(int8_t* p, i32x16 a) {
   OCTAVO_EACH_PART store_as_bytes(p + i * kWidth, a.part[i]);
+}
+
+// 64 integers within int8.
+OCTAVO_INLINE void store64_as_bytes(int8_t* p, const i32x16 (&a)[4]) {
+#if defined(OCTAVO_SIMD_AVX512)
+  const __m512i words01 = _mm512_packs_epi32(a[0].part[0], a[1].part[0]);
+  const __m512i words23 = _mm512_packs_epi32(a[2].part[0], a[3].part[0]);
+  const __m512i quads = _mm512_packs_epi16(words01, words23);  // of each 128 bits of all four
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, quads));
+#else
+  for (int i = 0; i < 4; ++i) store16_as_bytes(p + i * kLanes, a[i]);
+#endif
 }
 
 #if defined(OCTAVO_SIMD_AVX512) || defined(OCTAVO_SIMD_AVX2)

@@ -75,10 +75,16 @@ OCTAVO_INLINE vbytes high_nibbles(vbytes a) {
 }
 
 #ifdef __AVX512VNNI__
+// The compiler would move the sum of its own instruction's form from register to register in a loop.
+OCTAVO_INLINE vi dot_quads(vi sum, vbytes weights, vbytes q) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(q));
+  return sum;
+}
+
 struct quad_sum { vi total; };
 OCTAVO_INLINE quad_sum quad_zero() { return {_mm512_setzero_si512()}; }
 OCTAVO_INLINE quad_sum quad_add(quad_sum sum, vbytes weights, vbytes q) {
-  return {_mm512_dpbusd_epi32(sum.total, weights, q)};
+  return {dot_quads(sum.total, weights, q)};
 }
 OCTAVO_INLINE vi quad_total(quad_sum sum) { return sum.total; }
 
@@ -88,9 +94,9 @@ OCTAVO_INLINE signed_weights prepare_signed(vbytes w) {
   return {_mm512_xor_si512(w, _mm512_set1_epi8(static_cast<char>(0x80)))};
 }
 OCTAVO_INLINE vi signed_start(int32_t minus_128_sum) { return _mm512_set1_epi32(minus_128_sum); }
-OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) { return _mm512_dpbusd_epi32(sum, w.biased, q); }
+OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) { return dot_quads(sum, w.biased, q); }
 OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) {
-  return _mm512_dpbusd_epi32(sum, weights, values);
+  return dot_quads(sum, weights, values);
 }
 #else
 // 16-bit partial sums. Four quads of weights ≤ 31: 4 steps · 2 products · 31 · 127 = 31,496 ≤ 32,767.

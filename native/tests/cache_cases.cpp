@@ -18,7 +18,8 @@ struct CacheShape {
 };
 
 std::string describe(const CacheShape& shape) {
-  return std::string(shape.dtype == KvDtype::kFloat16 ? "f16" : "f32") + "/block=" + std::to_string(shape.block_size) +
+  const char* dtype = shape.dtype == KvDtype::kInt8 ? "i8" : shape.dtype == KvDtype::kFloat16 ? "f16" : "f32";
+  return std::string(dtype) + "/block=" + std::to_string(shape.block_size) +
          "/heads=" + std::to_string(shape.num_heads) + ":" + std::to_string(shape.num_kv_heads) + "x" +
          std::to_string(shape.head_dim);
 }
@@ -87,10 +88,21 @@ std::span<Element> elements(const KvStore& cache) {
   return {reinterpret_cast<Element*>(cache.view().base), static_cast<size_t>(cache.num_bytes()) / sizeof(Element)};
 }
 
+void fill_int8_cache(Random& random, KvStore& cache, bool hostile) {
+  const KvView& view = cache.view();
+  std::vector<float> block(static_cast<size_t>(2 * view.half_elements() * view.num_kv_heads));
+  for (int32_t id = 0; id < view.num_blocks; ++id) {
+    for (float& value : block) value = hostile && random.below(20'000) == 0 ? random.any_float() : random.uniform(2.0f);
+    cache.write_block(kLayer, id, reinterpret_cast<const std::byte*>(block.data()));
+  }
+}
+
 // Hostile: with a few NaN, infinities and huge values.
-void fill_cache(Random& random, const KvStore& cache, bool hostile) {
+void fill_cache(Random& random, KvStore& cache, bool hostile) {
   const auto next = [&] { return hostile && random.below(20'000) == 0 ? random.any_float() : random.uniform(2.0f); };
-  if (cache.view().dtype == KvDtype::kFloat16) {
+  if (cache.view().dtype == KvDtype::kInt8) {
+    fill_int8_cache(random, cache, hostile);
+  } else if (cache.view().dtype == KvDtype::kFloat16) {
     for (uint16_t& value : elements<uint16_t>(cache)) value = float_to_half(next());
   } else {
     for (float& value : elements<float>(cache)) value = next();
@@ -98,7 +110,14 @@ void fill_cache(Random& random, const KvStore& cache, bool hostile) {
 }
 
 void add_cache(Digest& digest, const KvStore& cache) {
-  if (cache.view().dtype == KvDtype::kFloat16) {
+  if (cache.view().dtype == KvDtype::kInt8) {
+    const KvView& view = cache.view();
+    std::vector<float> block(static_cast<size_t>(2 * view.half_elements() * view.num_kv_heads));
+    for (int32_t id = 0; id < view.num_blocks; ++id) {
+      cache.read_block(kLayer, id, reinterpret_cast<std::byte*>(block.data()));
+      digest.add(block);
+    }
+  } else if (cache.view().dtype == KvDtype::kFloat16) {
     digest.add_halves(elements<const uint16_t>(cache));
   } else {
     digest.add(elements<const float>(cache));
@@ -147,7 +166,7 @@ void run_attention_case(Machine& machine, const AttentionCase& attention, Thread
   const CacheShape& shape = attention.shape;
   Random random(4);
   Step step = make_step(random, parts(), shape.block_size);
-  const KvStore cache = make_cache(shape, step.view);
+  KvStore cache = make_cache(shape, step.view);
   fill_cache(random, cache, attention.hostile);
   step.view.kv = cache.view();
   const std::vector<float> q = random.floats(int64_t{step.view.num_tokens} * shape.num_heads * shape.head_dim, 2.0f);
@@ -169,12 +188,14 @@ void run_attention_case(Machine& machine, const AttentionCase& attention, Thread
 }  // namespace
 
 void run_cache_cases(Machine& machine) {
-  constexpr KvDtype kHalf = KvDtype::kFloat16, kFloat = KvDtype::kFloat32;
+  constexpr KvDtype kHalf = KvDtype::kFloat16, kFloat = KvDtype::kFloat32, kInt8 = KvDtype::kInt8;
   for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalfSplit}) {
     run_rope_case(machine, {kHalf, 16, 3, 1, 64}, style, 64, false);
     run_rope_case(machine, {kHalf, 8, 2, 2, 80}, style, 40, false);
     run_rope_case(machine, {kHalf, 16, 1, 1, 24}, style, 24, true);
     run_rope_case(machine, {kFloat, 32, 2, 1, 24}, style, 24, false);
+    run_rope_case(machine, {kInt8, 16, 3, 1, 64}, style, 64, false);
+    run_rope_case(machine, {kInt8, 8, 2, 2, 80}, style, 40, true);
   }
   const std::vector<AttentionCase> cases = {
       {{kHalf, 16, 6, 2, 64}, 0, 0.0f},    {{kFloat, 16, 6, 2, 64}, 0, 0.0f},  {{kHalf, 32, 2, 2, 80}, 100, 0.0f},
@@ -182,6 +203,9 @@ void run_cache_cases(Machine& machine) {
       {{kHalf, 16, 6, 1, 128}, 300, 9.0f}, {{kFloat, 64, 7, 1, 64}, 1, 0.0f},  {{kHalf, 16, 2, 1, 256}, 0, 0.0f},
       {{kFloat, 32, 1, 1, 8}, 33, 3.0f},   {{kHalf, 256, 8, 1, 64}, 65, 0.0f},
       {{kFloat, 16, 6, 2, 64}, 0, 0.0f, true}, {{kHalf, 8, 4, 1, 24}, 90, 9.0f, true},
+      {{kInt8, 16, 6, 2, 64}, 0, 0.0f},    {{kInt8, 32, 2, 2, 80}, 100, 0.0f}, {{kInt8, 8, 4, 2, 64}, 0, 0.0f},
+      {{kInt8, 24, 5, 1, 96}, 0, 20.0f},   {{kInt8, 16, 7, 1, 128}, 300, 9.0f}, {{kInt8, 16, 2, 1, 256}, 0, 0.0f},
+      {{kInt8, 64, 7, 1, 16}, 1, 0.0f},    {{kInt8, 16, 6, 2, 64}, 90, 0.0f, true},
   };
   for (const AttentionCase& attention : cases) {
     run_attention_case(machine, attention, machine.single);
