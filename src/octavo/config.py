@@ -14,7 +14,7 @@ from octavo.diagnostics import shown
 from octavo.errors import ConfigError
 from octavo.vllm_options import FOREIGN_OPTIONS, without_harmless
 
-KVDtypeName = Literal["float16", "float32"]
+KVDtypeName = Literal["float16", "float32", "int8"]
 PolicyName = Literal["fcfs", "priority"]
 QuantizationName = Literal["none", "int8", "int4"]
 GenerationConfigName = Literal["auto", "vllm"]
@@ -84,7 +84,7 @@ class CacheConfig:
     num_blocks: int | None = None
     """Number of blocks; overrides the memory settings."""
     kv_dtype: KVDtypeName = "float16"
-    """Number format of K and V in the cache."""
+    """Number format of K and V in the cache; int8 takes half the room of float16."""
     enable_prefix_caching: bool = True
     """Find and share blocks that hold the same prefix."""
     watermark: float = 0.01

@@ -25,7 +25,10 @@ FOREIGN_OPTIONS: Mapping[str, ForeignOption] = {
         harmless=("auto",),
     ),
     "quantization": ForeignOption("it is none, int8 or int4", harmless=(None,)),
-    "kv_cache_dtype": ForeignOption("the option is kv_dtype", harmless=("auto",)),
+    "kv_cache_dtype": ForeignOption(
+        "the option is kv_dtype: float16, float32, or int8, which takes half the room of float16 as fp8 does",
+        harmless=("auto",),
+    ),
     "kv_cache_memory_bytes": ForeignOption("the option is kv_cache_memory, as in '4GiB'", harmless=(None,)),
     "num_gpu_blocks_override": ForeignOption("the option is num_blocks", harmless=(None,)),
     "swap_space": ForeignOption("a preempted request is computed anew, nothing is swapped", harmless=(0, 4)),

@@ -97,7 +97,7 @@ def test_scores_far_beyond_exp_are_no_problem():
 
 def test_store_copies_blocks_in_every_layer_in_order():
     spec = KVCacheSpec(block_size=2, num_layers=3, num_kv_heads=1, head_dim=2, dtype="float16")
-    store = ReferenceKVStore(spec, 4, np.float16)
+    store = ReferenceKVStore(spec, 4)
     assert store.num_bytes == spec.bytes_per_block * 5  # the null block too
     for layer in range(3):
         for block_id in range(5):
@@ -109,6 +109,6 @@ def test_store_copies_blocks_in_every_layer_in_order():
 
 def test_a_block_read_from_the_store_is_a_copy():
     spec = KVCacheSpec(block_size=2, num_layers=1, num_kv_heads=1, head_dim=2, dtype="float32")
-    store = ReferenceKVStore(spec, 1, np.float32)
+    store = ReferenceKVStore(spec, 1)
     store.block(0, 0)[:] = 7
     assert not store.block(0, 0).any()

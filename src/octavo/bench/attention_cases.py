@@ -13,7 +13,7 @@ from octavo.kernels.interpreter import FloatArray, StepInput
 from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.program import Buffer, Program
 from octavo.kernels.reference import ReferenceInterpreter
-from octavo.kv.spec import KVCacheSpec
+from octavo.kv.spec import KVCacheSpec, KVDtype
 
 BLOCK_SIZE = 16
 TOLERANCE = 2e-5
@@ -33,7 +33,7 @@ class AttentionSize:
     num_layers: int = 1
     is_shuffled: bool = True
     """Blocks lie in random order, else one after another."""
-    kv_dtype: str = "float16"
+    kv_dtype: KVDtype = "float16"
 
     @property
     def title(self) -> str:
@@ -61,7 +61,7 @@ class AttentionSize:
             num_layers=self.num_layers,
             num_kv_heads=self.num_kv_heads,
             head_dim=self.head_dim,
-            dtype="float32" if self.kv_dtype == "float32" else "float16",
+            dtype=self.kv_dtype,
         )
 
     @property
@@ -162,7 +162,7 @@ def _queries(size: AttentionSize) -> FloatArray:
 def _fill(interpreter: NativeInterpreter | ReferenceInterpreter, size: AttentionSize) -> None:
     """Write K and V, the same few blocks over and over."""
     shape = (4, 2, BLOCK_SIZE, size.num_kv_heads, size.head_dim)
-    contents = np.random.default_rng(0).normal(size=shape).astype(size.kv_dtype)
+    contents = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     for layer in range(size.num_layers):
         for block_id in range(size.num_blocks):
             interpreter.kv_store.write_block(layer, block_id, contents[(layer + block_id) % 4])

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from octavo.kernels.int8_vectors import Int8Vectors, dequantize_vectors, quantize_vectors
 from octavo.kernels.weight import Quantization
 
 ACTIVATION_GROUP_SIZE = 16
@@ -31,20 +32,13 @@ def quantize_activations(rows: npt.NDArray[np.floating]) -> QuantizedActivations
     num_rows, width = rows.shape
     if width % ACTIVATION_GROUP_SIZE:
         raise ValueError(f"rows must be a multiple of {ACTIVATION_GROUP_SIZE} wide, got {width}")
-    groups = rows.astype(np.float32).reshape(num_rows, -1, ACTIVATION_GROUP_SIZE)
-    largest = np.abs(groups).max(axis=2)
-    # 127 / a overflows for a below 4e-37. There, and beside a NaN, the integers need only be in range.
-    with np.errstate(over="ignore", invalid="ignore"):
-        inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest != 0)
-        quants = np.nan_to_num(np.rint(groups * inverse[:, :, None]), nan=0.0).clip(-127, 127)
-    return QuantizedActivations(quants.astype(np.int8).reshape(num_rows, width), largest / np.float32(127))
+    groups = quantize_vectors(rows.reshape(num_rows, -1, ACTIVATION_GROUP_SIZE))
+    return QuantizedActivations(groups.quants.reshape(num_rows, width), groups.scales)
 
 
 def dequantize_activations(
     activations: QuantizedActivations, dtype: npt.DTypeLike
 ) -> npt.NDArray[np.floating]:
     """What the integers stand for [num_rows, width]."""
-    scales = np.repeat(activations.scales, ACTIVATION_GROUP_SIZE, axis=1)
-    with np.errstate(invalid="ignore"):  # a group with an infinity is 0 times infinity
-        product: npt.NDArray[np.floating] = activations.quants.astype(dtype) * scales.astype(dtype)
-    return product
+    groups = activations.quants.reshape(*activations.scales.shape, ACTIVATION_GROUP_SIZE)
+    return dequantize_vectors(Int8Vectors(groups, activations.scales), dtype).reshape(len(groups), -1)

@@ -13,7 +13,7 @@ from octavo.kernels.native_object import NativeHandle, NativeObject
 from octavo.kernels.native_pool import NativePool
 from octavo.kv.spec import KVCacheSpec
 
-_DTYPE_CODES = {"float16": 0, "float32": 1}
+_DTYPE_CODES = {"float16": 0, "float32": 1, "int8": 2}
 
 
 class NativeKVStore(NativeObject):
@@ -21,6 +21,7 @@ class NativeKVStore(NativeObject):
 
     Attributes:
         num_bytes: size of the whole store, touched or not.
+        view_dtype: number format in which blocks are read and written here; float32 of an int8 store.
 
     Raises:
         ConfigError: the block size is not a multiple of 8, or a number is too large for the kernels.
@@ -46,6 +47,7 @@ class NativeKVStore(NativeObject):
         super().__init__(handle, "KV store", pool.lock)
         self.spec = spec
         self.num_blocks = num_blocks
+        self.view_dtype = "float32" if spec.dtype == "int8" else spec.dtype
         self.num_bytes = library.get("octavo_kv_num_bytes", handle.address)
         self._library, self._pool = library, pool
 
@@ -59,7 +61,7 @@ class NativeKVStore(NativeObject):
         Raises:
             EngineError: there is no such layer or block, or the store is closed.
         """
-        content: npt.NDArray[Any] = np.empty(self._block_shape, dtype=self.spec.dtype)
+        content: npt.NDArray[Any] = np.empty(self._block_shape, dtype=self.view_dtype)
         with self.opened() as kv:
             self._library.call("octavo_kv_read_block", kv.address, layer, block_id, address(content))
         return content
@@ -73,7 +75,7 @@ class NativeKVStore(NativeObject):
         """
         if content.shape != self._block_shape:
             raise ValueError(f"a block has shape {self._block_shape}, got {content.shape}")
-        stored = np.ascontiguousarray(content, dtype=self.spec.dtype)
+        stored = np.ascontiguousarray(content, dtype=self.view_dtype)
         with self.opened() as kv:
             self._library.call("octavo_kv_write_block", kv.address, layer, block_id, address(stored))
 

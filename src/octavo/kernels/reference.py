@@ -34,12 +34,11 @@ from octavo.kernels.quantization import dequantize, dequantize_rows
 from octavo.kernels.reference_attention import (
     ContiguousSequences,
     PagedSequences,
-    SequenceKV,
     Sequences,
     attend,
 )
 from octavo.kernels.reference_experts import mix_experts
-from octavo.kernels.reference_kv import ReferenceKVStore
+from octavo.kernels.reference_kv import ReferenceKVStore, SequenceKV
 from octavo.kernels.reference_ops import gated_activation, rms_norm, soft_cap
 from octavo.kernels.rope import rope_tables_at, rotate
 from octavo.kernels.weight import Weight
@@ -56,7 +55,7 @@ class ReferenceInterpreter:
         kv_spec: shape of the cache.
         num_blocks: usable blocks of the cache.
         dtype: of all arithmetic and results; float64 shows what is rounding. It is also the cache's dtype
-            where ``kv_spec`` says float32; a float16 cache stays one.
+            where ``kv_spec`` says float32; a float16 or int8 cache stays one.
         attention: "contiguous" keeps K/V outside the blocks, and ``kv_store`` unused; for tests
             (`ContiguousSequences` says which requests it can tell apart).
         activations: "int8" quantises the input of every product with a quantised weight, as native does.
@@ -72,12 +71,13 @@ class ReferenceInterpreter:
         attention: Literal["paged", "contiguous"] = "paged",
         activations: Literal["float", "int8"] = "float",
     ) -> None:
-        kv_dtype = np.float16 if kv_spec.dtype == "float16" else dtype
-        self.kv_store = ReferenceKVStore(kv_spec, num_blocks, kv_dtype)
+        self.kv_store = ReferenceKVStore(kv_spec, num_blocks, dtype=dtype)
         self._program = program
         self._dtype: npt.DTypeLike = dtype
         self._sequences: Sequences = (
-            PagedSequences(self.kv_store) if attention == "paged" else ContiguousSequences(kv_dtype)
+            PagedSequences(self.kv_store)
+            if attention == "paged"
+            else ContiguousSequences(kv_spec.dtype, dtype)
         )
         self._quantizes_activations = activations == "int8"
         self._buffers: dict[Buffer, Array] = {}
