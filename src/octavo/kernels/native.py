@@ -257,5 +257,5 @@ def _checked_arrays(step: StepInput) -> dict[str, IntArray]:
     if step.adapter_slots is not None:
         arrays["adapter_slots"] = as_int32(step.adapter_slots)
         if len(arrays["adapter_slots"]) != num_requests:
-            raise EngineError(f"{num_requests} requests, but {len(arrays['adapters'])} adapter slots")
+            raise EngineError(f"{num_requests} requests, but {len(arrays['adapter_slots'])} adapter slots")
     return arrays
