@@ -1,6 +1,6 @@
 """How far Octavo and llama.cpp are from float32 on the same file and prompts; not a timing.
 
-    python benchmarks/accuracy.py --model FILE.gguf [--llamacpp-python PYTHON]
+    python benchmarks/accuracy.py --model FILE.gguf [--kv-dtype float16 int8] [--llamacpp-python PYTHON]
 
 Both are given every token of the prompts and continuations in tests/goldens/smollm2.json (teacher forcing)
 and compared with the log-probabilities there, which are the same file's weights in float32. llama.cpp runs
@@ -10,6 +10,7 @@ through its Python binding, in the interpreter that has it.
 import argparse
 import json
 import subprocess
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +70,9 @@ def compare(goldens: list[dict[str, Any]], scores: list[Scores]) -> Accuracy:
     )
 
 
-def score_octavo(model: str, token_lists: list[list[int]], *, isa: str) -> tuple[str, list[Scores]]:
+def score_octavo(
+    model: str, token_lists: list[list[int]], *, isa: str, kv_dtype: str
+) -> tuple[str, list[Scores]]:
     """Through the native kernels, all sequences in one step."""
     from octavo.kernels.interpreter import StepInput
     from octavo.kernels.native import NativeInterpreter
@@ -85,7 +88,7 @@ def score_octavo(model: str, token_lists: list[list[int]], *, isa: str) -> tuple
         num_layers=spec.num_layers,
         num_kv_heads=spec.num_kv_heads,
         head_dim=spec.head_dim,
-        dtype="float16",
+        dtype=kv_dtype,
     )
     lengths = np.array([len(tokens) for tokens in token_lists], np.int32)
     ends = np.cumsum(lengths, dtype=np.int32)
@@ -103,7 +106,7 @@ def score_octavo(model: str, token_lists: list[list[int]], *, isa: str) -> tuple
         logit_rows=np.arange(ends[-1], dtype=np.int32),
     )
     logits = np.split(interpreter.run(step).copy(), ends[:-1])
-    name = f"Octavo, {interpreter.isa}"
+    name = f"Octavo, {interpreter.isa}, {kv_dtype} K/V"
     interpreter.close()
     scores = []
     for tokens, rows in zip(token_lists, logits, strict=True):
@@ -140,13 +143,14 @@ def main() -> None:
     )
     parser.add_argument("--model", default="smollm2-135m", help="the file that the goldens were made from")
     parser.add_argument("--isa", nargs="+", default=["auto"], help="instruction sets to score")
+    parser.add_argument("--kv-dtype", nargs="+", default=["float16"], help="number formats of the KV cache")
     parser.add_argument("--llamacpp-python", help="interpreter with llama-cpp-python")
     arguments = parser.parse_args()
     goldens = json.loads(GOLDENS.read_text(encoding="utf-8"))
     token_lists = sequences(goldens)
     rows = {}
-    for isa in arguments.isa:
-        name, scores = score_octavo(arguments.model, token_lists, isa=isa)
+    for isa, kv_dtype in product(arguments.isa, arguments.kv_dtype):
+        name, scores = score_octavo(arguments.model, token_lists, isa=isa, kv_dtype=kv_dtype)
         rows[name] = compare(goldens, scores)
     if arguments.llamacpp_python:
         from octavo.models.default_model import resolve_model_path

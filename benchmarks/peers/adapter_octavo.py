@@ -9,6 +9,7 @@ from protocol import serve, take_stdout
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--kv-dtype", help="number format of the KV cache; Octavo's default if omitted")
     parser.add_argument("--threads", type=int, required=True)
     arguments = parser.parse_args()
     answers = take_stdout()
@@ -21,6 +22,8 @@ def main() -> None:
     from octavo.config import EngineConfig
 
     options = {"model": arguments.model, "num_threads": arguments.threads, "kv_cache_memory": "1GiB"}
+    if arguments.kv_dtype:
+        options["kv_dtype"] = arguments.kv_dtype
     built = build(EngineConfig.from_options(options))
     settings = dataclasses.asdict(built.config)
     settings["model"] = built.model.path.name
@@ -43,7 +46,7 @@ def main() -> None:
         return {"limits": measure_limits(isa=built.config.isa, num_threads=arguments.threads)._asdict()}
 
     description = {
-        "name": f"octavo {built.model.path.name}",
+        "name": f"octavo {built.model.path.name}, {built.config.kv_dtype} K/V",
         "version": octavo.__version__,
         "settings": settings,
     }

@@ -1,6 +1,6 @@
 """Octavo beside other engines on the same work, in turn, in one run.
 
-    python benchmarks/peers/run.py --work W1,W2,W3,W4 --reps 5 \\
+    python benchmarks/peers/run.py --work W1,W2,W3,W4 --reps 5 --octavo-kv-dtype float16 int8 \\
         --llamacpp-python PYTHON --llamacpp-model FILE.gguf [FILE.gguf …] \\
         --openvino-python PYTHON --openvino-model FOLDER [FOLDER …] \\
         --vllm-python PYTHON --vllm-model FOLDER --vllm-dtype float32 bfloat16
@@ -31,6 +31,7 @@ from octavo.bench.machine import describe_machine
 from octavo.bench.noise import Meter, wait_until_quiet
 from octavo.bench.serving import WARM_UP
 from octavo.bench.workloads import Workload, find_workload
+from octavo.config import CacheConfig
 
 RETRY_OFFSET = 100
 """From one attempt's repetition number to the next one's, so that tokens are fresh."""
@@ -64,7 +65,9 @@ class Log:
 def engine_commands(arguments: argparse.Namespace) -> Iterator[EngineCommand]:
     """The adapters that the command line asks for, Octavo first."""
     if not arguments.no_octavo:
-        yield EngineCommand(sys.executable, "octavo", ("--model", arguments.octavo_model))
+        for kv_dtype in arguments.octavo_kv_dtype:
+            options = ("--model", arguments.octavo_model, "--kv-dtype", kv_dtype)
+            yield EngineCommand(sys.executable, "octavo", options)
     for name in ("llamacpp", "openvino", "vllm"):
         python, models = getattr(arguments, f"{name}_python"), getattr(arguments, f"{name}_model")
         if bool(python) != bool(models):
@@ -180,6 +183,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--logs", type=Path, default=Path(), help="folder for the engines' own output")
     parser.add_argument("--no-octavo", action="store_true", help="peers alone")
     parser.add_argument("--octavo-model", default="smollm2-135m")
+    parser.add_argument("--octavo-kv-dtype", nargs="+", default=[CacheConfig().kv_dtype])
     for name in ("llamacpp", "openvino", "vllm"):
         parser.add_argument(f"--{name}-python", help="interpreter that has it")
         parser.add_argument(f"--{name}-model", nargs="+", default=[])
