@@ -25,6 +25,8 @@ MAX_ERROR_FLOAT = 2e-3
 """Nats, of one log-probability: float32 arithmetic over a float32 cache."""
 MIN_TOP1_INT8 = 0.97
 """Share of positions whose most likely token is the golden one; ADR 0001 has the measurement."""
+MAX_MEAN_ERROR_INT8_CACHE, MIN_TOP1_INT8_CACHE = 0.055, 0.965
+"""The same of integer activations over an int8 cache, mean error in nats; ADR 0016 has the measurement."""
 
 
 class Case(NamedTuple):
@@ -67,10 +69,10 @@ def make_reference(case: Case, *, kv_dtype: str, activations: str) -> ReferenceI
     return ReferenceInterpreter(case.model.program, kv_spec, num_blocks, activations=activations)
 
 
-def make_native(case: Case) -> NativeInterpreter:
+def make_native(case: Case, *, kv_dtype: str = "float16") -> NativeInterpreter:
     return NativeInterpreter(
         case.model.program,
-        kv_spec_of(case.model, "float16"),
+        kv_spec_of(case.model, kv_dtype),
         BLOCKS_PER_SEQUENCE * len(case.goldens),
         max_num_tokens=sum(len(golden["ids"] + golden["continuation"]) for golden in case.goldens),
         max_logit_rows=1,
@@ -154,15 +156,26 @@ def test_decoding_token_by_token_gives_the_greedy_continuation(case, float_refer
     ids=["int8", "native"],
 )
 def test_integer_activations_and_a_half_precision_cache_stay_close(case, make):
-    interpreter = make(case)
-    forced = teacher_forced(interpreter, case.goldens)
-    interpreter.close()
-    mean_error = np.concatenate([one.errors for one in forced]).mean()
-    golden_top = np.concatenate([np.array(golden["top_ids"])[:, 0] for golden in case.goldens])
-    top1 = (np.concatenate([one.greedy for one in forced]) == golden_top).mean()
-    print(f"mean |Δ log-probability| {mean_error:.4f}, equal top-1 {top1:.4f}")
+    mean_error, top1 = closeness(make(case), case.goldens)
     assert mean_error <= case.max_mean_error_int8
     assert top1 >= MIN_TOP1_INT8
+
+
+def test_an_int8_cache_stays_close(case):
+    mean_error, top1 = closeness(make_native(case, kv_dtype="int8"), case.goldens)
+    assert mean_error <= MAX_MEAN_ERROR_INT8_CACHE
+    assert top1 >= MIN_TOP1_INT8_CACHE
+
+
+def closeness(interpreter: Interpreter, goldens: list[dict]) -> tuple[float, float]:
+    """Mean absolute difference of log-probabilities [nats], and the share of equal most likely tokens."""
+    forced = teacher_forced(interpreter, goldens)
+    interpreter.close()
+    mean_error = np.concatenate([one.errors for one in forced]).mean()
+    golden_top = np.concatenate([np.array(golden["top_ids"])[:, 0] for golden in goldens])
+    top1 = (np.concatenate([one.greedy for one in forced]) == golden_top).mean()
+    print(f"mean |Δ log-probability| {mean_error:.4f}, equal top-1 {top1:.4f}")
+    return mean_error, top1
 
 
 @pytest.fixture(scope="module")
@@ -196,12 +209,6 @@ def test_the_goldens_hold_after_a_round_trip_through_safetensors(round_trip, smo
 )
 def test_quantised_safetensors_stay_close(round_trip, smollm2_goldens, kind, max_mean_error, min_top1):
     case = Case(load_model(round_trip, quantization=kind), smollm2_goldens, 0.0)
-    interpreter = make_native(case)
-    forced = teacher_forced(interpreter, case.goldens)
-    interpreter.close()
-    mean_error = np.concatenate([one.errors for one in forced]).mean()
-    golden_top = np.concatenate([np.array(golden["top_ids"])[:, 0] for golden in case.goldens])
-    top1 = (np.concatenate([one.greedy for one in forced]) == golden_top).mean()
-    print(f"{kind}: mean |Δ log-probability| {mean_error:.4f}, equal top-1 {top1:.4f}")
+    mean_error, top1 = closeness(make_native(case), case.goldens)
     assert mean_error <= max_mean_error
     assert top1 >= min_top1

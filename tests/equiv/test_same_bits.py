@@ -5,21 +5,34 @@ matrix products depend on the number of rows.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-from same_bits import GREEDY, SAMPLED, TEXTS, Bits, Session, bits_of, prompt_bits_of
+from same_bits import GREEDY, SAMPLED, TEXTS, Bits, Session, SessionFactory, bits_of, prompt_bits_of
 
 from octavo.build import build
 from octavo.config import EngineConfig
+from octavo.kernels.select import available_isas
 from octavo.sampling_params import SamplingParams
 
 
+@pytest.fixture(scope="module", params=["float16", "int8"])
+def kv_dtype(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def session(session: SessionFactory, kv_dtype: str) -> SessionFactory:
+    return partial(session, kv_dtype=kv_dtype)
+
+
 @pytest.fixture(scope="module")
-def alone(model_path: Path) -> Iterator[dict[tuple[int, str], Bits]]:
+def alone(model_path: Path, kv_dtype: str) -> Iterator[dict[tuple[int, str], Bits]]:
     """What each prompt gives on an engine that has seen nothing else, computed alone and in one piece."""
     options = {"model": str(model_path), "kernels": "native", "num_threads": 2, "max_model_len": 512}
-    built = build(EngineConfig.from_options({**options, "kv_cache_memory": "64MiB"}))
+    built = build(EngineConfig.from_options({**options, "kv_dtype": kv_dtype, "kv_cache_memory": "64MiB"}))
     session = Session(built)
     result = {}
     for i, text in enumerate(TEXTS):
@@ -219,17 +232,20 @@ def test_a_prefix_shared_with_requests_of_the_same_step(session, alone):
     assert sum(outputs[request].num_cached_tokens > 0 for request in names) == 3
 
 
-@PARAMS
-@pytest.mark.parametrize("kv_dtype", ["float16", "float32"])
-def test_either_kv_dtype(session, alone, kv_dtype, name, params):
-    """Each has bits of its own, and keeps them in a crowd, in chunks and from the cache."""
-    first = session(kv_dtype=kv_dtype)
-    bits = first.bits(TEXTS[0], params)
-    assert (bits == alone[0, name]) == (kv_dtype == "float16")
-    second = session(
-        kv_dtype=kv_dtype, max_num_batched_tokens=16, max_num_seqs=8, block_size=8, num_threads=1
-    )
+@pytest.mark.parametrize("options", [{"kv_dtype": "float32"}, *({"isa": isa} for isa in available_isas())])
+def test_what_may_have_other_bits_keeps_its_own(session, options):
+    """In a crowd, in chunks and from the cache; short, because generic code takes its time."""
+    params = replace(SAMPLED, max_tokens=4)
+    bits = session(**options).bits(TEXTS[3], params)
+    crowded = session(**options, max_num_batched_tokens=7, max_num_seqs=4, block_size=8, num_threads=1)
     for _ in range(2):
-        second.add(TEXTS[2], SAMPLED)
-        request = second.add(TEXTS[0], params)
-        assert bits_of(second.finish()[request].outputs[0]) == bits
+        crowded.add(TEXTS[4], params)
+        request = crowded.add(TEXTS[3], params)
+        assert bits_of(crowded.finish()[request].outputs[0]) == bits
+
+
+def test_every_kv_dtype_has_bits_of_its_own(session, alone, kv_dtype):
+    """Else an option that is not passed on would go unnoticed."""
+    others = {"float16", "float32", "int8"} - {kv_dtype}
+    bits = {session(kv_dtype=other).bits(TEXTS[0], GREEDY) for other in others}
+    assert len(bits | {alone[0, "greedy"]}) == 3

@@ -6,6 +6,7 @@ Nothing is shared with the native code or with the reference: the block formats 
 from typing import NamedTuple
 
 import numpy as np
+from harness.fused import fma
 
 from octavo.kernels.weight import Quantization, Weight
 
@@ -20,22 +21,6 @@ class IntegerWeight(NamedTuple):
     minima: np.ndarray | None
     by_halves: bool
     """Whether each half of a group of 32 has its own scale (and minimum), or its own copy of it."""
-
-
-def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """a · b + c of float32 arrays, rounded once.
-
-    The product is exact in float64. The sum is rounded to odd there, which a second rounding cannot spoil.
-    """
-    product = a.astype(np.float64) * b.astype(np.float64)
-    c = np.broadcast_to(c, product.shape).astype(np.float64)
-    total = product + c
-    high = total - product
-    error = (product - (total - high)) + (c - high)
-    bits = total.view(np.int64)
-    inexact_and_even = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
-    towards_error = np.where((error > 0) == (total > 0), 1, -1)
-    return (bits + np.where(inexact_and_even, towards_error, 0)).view(np.float64).astype(f32)
 
 
 def linear(x: np.ndarray, weight: Weight) -> np.ndarray:

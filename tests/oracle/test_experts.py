@@ -8,6 +8,7 @@ import pytest
 from harness import naive
 from harness.check import assert_rows_close, check_op, run_op
 from harness.expert_cases import experts_case, random_experts
+from harness.fused import fma
 from harness.op_cases import OpCase
 from harness.steps import rows_only_step
 from hypothesis import given, settings
@@ -131,11 +132,6 @@ def run_mlp(experts: Experts, expert: int, x: np.ndarray) -> np.ndarray:
     out = program.linear(program.gated_activation(gate_up), experts.down[expert])
     case = OpCase(op="linear", program=program, step=rows_only_step(1), inputs=[(rows, x)], output=out)
     return run_op(native, case).rows
-
-
-def fma(a, b, c):
-    """The product is exact in float64; rounding the sum twice matters once in 2**29."""
-    return (np.float64(a) * b.astype(np.float64) + c.astype(np.float64)).astype(np.float32)
 
 
 def sequential_sum(values):

@@ -39,7 +39,7 @@ def test_float32_reference_passes_with_every_quantization(quantization, activati
     check_op(make, embed_case(rng, quantization=quantization, scale=3.3), activations=activations)
 
 
-@pytest.mark.parametrize("kv_dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kv_dtype", ["float32", "float16", "int8"])
 def test_float32_reference_passes_the_ops_without_weights(kv_dtype):
     rng = np.random.default_rng(2)
     check_op(ReferenceInterpreter, rms_norm_case(rng))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from harness.adapters import random_adapter, random_pair, with_adapters
 from harness.check import check_op, run_op
+from harness.fused import fma
 from harness.op_cases import OpCase, linear_case, random_rows
 from harness.steps import rows_only_step
 from harness.weights import random_weight, vector_weight
@@ -115,11 +116,6 @@ def test_rows_without_an_adapter_keep_their_bits_through_fused_ops(quantization)
     adapted = with_adapters(case, adapters, lengths=[4, 5], slots=[0, 0])
     reference = run_op(partial(ReferenceInterpreter, dtype=np.float64, activations="int8"), adapted).rows
     np.testing.assert_allclose(run_op(native, adapted).rows, reference, atol=2e-2)
-
-
-def fma(a, b, c):
-    """The product is exact in float64; rounding the sum twice matters once in 2**29."""
-    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from harness.check import OpResult, check_op, run_op
+from harness.fused import fma
 from harness.op_cases import (
     HeadShape,
     OpCase,
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.program import Activation, RopeSpec, RopeStyle
+from octavo.kernels.reference import ReferenceInterpreter
 from octavo.kernels.reference_exp import exp_float32
 from octavo.kernels.select import available_isas
 
@@ -28,10 +30,15 @@ ISAS = available_isas()
 seeds = st.integers(0, 2**32)
 widths = st.sampled_from([1, 7, 15, 16, 17, 64, 100, 576, 1536])
 activations = st.sampled_from(Activation)
-rope_shapes = st.tuples(
-    st.sampled_from([8, 16, 24, 64, 80, 128, 256]),
-    st.sampled_from([1.0, 0.5, 0.0]),
-    st.sampled_from(RopeStyle),
+
+
+def rope_shapes(head_dims):
+    return st.tuples(st.sampled_from(head_dims), st.sampled_from([1.0, 0.5, 0.0]), st.sampled_from(RopeStyle))
+
+
+rope_shapes_and_kv_dtypes = st.one_of(
+    st.tuples(rope_shapes([8, 16, 24, 64, 80, 128, 256]), st.sampled_from(["float16", "float32"])),
+    st.tuples(rope_shapes([16, 32, 48, 64, 80, 96, 128, 256]), st.just("int8")),
 )
 examples = settings(deadline=None, max_examples=25)
 
@@ -97,13 +104,13 @@ def test_gated_activation(isa, seed, width, num_tokens, activation):
 @examples
 @given(
     seed=seeds,
-    shape=rope_shapes,
+    shape_and_kv_dtype=rope_shapes_and_kv_dtypes,
     block_size=st.sampled_from([8, 16, 24, 32]),
-    kv_dtype=st.sampled_from(["float16", "float32"]),
     normed=st.booleans(),
 )
-def test_rope_and_write_kv(isa, seed, shape, block_size, kv_dtype, normed):
+def test_rope_and_write_kv(isa, seed, shape_and_kv_dtype, block_size, normed):
     """Slots that no row writes keep their numbers: the whole cache is compared."""
+    shape, kv_dtype = shape_and_kv_dtype
     case = random_rope_case(seed, shape, block_size=block_size, kv_dtype=kv_dtype, normed=normed)
     check_op(partial(native, isa=isa), case)
 
@@ -142,9 +149,15 @@ def test_rows_have_the_same_bits_in_every_setting(seed, width, activation):
 
 
 @examples
-@given(seed=seeds, shape=rope_shapes, block_size=st.sampled_from([8, 16]), normed=st.booleans())
-def test_rope_has_the_same_bits_in_every_setting(seed, shape, block_size, normed):
-    case = random_rope_case(seed, shape, block_size=block_size, normed=normed)
+@given(
+    seed=seeds,
+    shape_and_kv_dtype=rope_shapes_and_kv_dtypes,
+    block_size=st.sampled_from([8, 16]),
+    normed=st.booleans(),
+)
+def test_rope_has_the_same_bits_in_every_setting(seed, shape_and_kv_dtype, block_size, normed):
+    shape, kv_dtype = shape_and_kv_dtype
+    case = random_rope_case(seed, shape, block_size=block_size, kv_dtype=kv_dtype, normed=normed)
     assert_same_bits_in_every_setting(case)
 
 
@@ -186,9 +199,25 @@ def test_a_value_too_large_for_a_float16_cache_becomes_infinite():
     np.testing.assert_array_equal(cache[:2], [65504, np.inf])
 
 
-def fma(a, b, c):
-    """The product is exact in float64; rounding the sum twice matters once in 2**29."""
-    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+@pytest.mark.parametrize("isa", ISAS)
+@examples
+@given(
+    seed=seeds,
+    head_dim=st.sampled_from([16, 32, 48, 64, 80, 96, 128, 256]),
+    block_size=st.sampled_from([8, 16, 24, 32, 48, 64]),
+)
+def test_an_int8_cache_holds_the_bits_of_the_frozen_arithmetic(isa, seed, head_dim, block_size):
+    """Without rope, which would round: numbers of all sizes, a head of zeros, one of NaN, one of infinity."""
+    case = random_rope_case(
+        seed, (head_dim, 0.0, RopeStyle.HALF_SPLIT), block_size=block_size, kv_dtype="int8"
+    )
+    rng = np.random.default_rng(seed)
+    [(_, rows)] = case.inputs
+    rows *= (10.0 ** rng.integers(-42, 30, len(rows)))[:, None].astype(np.float32)
+    for odd in (0.0, np.nan, np.inf):
+        rows[rng.integers(len(rows)), head_dim * rng.integers(4, 8)] = odd
+    got, want = run_op(partial(native, isa=isa), case), run_op(ReferenceInterpreter, case)
+    np.testing.assert_array_equal(got.kv_blocks, want.kv_blocks)
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from harness.check import run_op
-from harness.op_cases import HeadShape, OpCase, random_rows
+from harness.op_cases import HeadShape, OpCase, random_rows, view_dtype
 from harness.steps import Part, make_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,7 +99,7 @@ def attend(
         output=output,
         kv_spec=spec,
         num_blocks=family.num_blocks,
-        kv_blocks=rng.normal(size=shape).astype(kv_dtype),
+        kv_blocks=rng.normal(size=shape).astype(view_dtype(kv_dtype)),
     )
 
     def make(*args) -> NativeInterpreter:
@@ -120,23 +120,24 @@ def assert_same_bits(got: np.ndarray, want: np.ndarray) -> None:
 @settings(deadline=None, max_examples=30)
 @given(
     seed=st.integers(0, 2**32),
-    heads=st.builds(
-        lambda num_kv_heads, group, head_dim: HeadShape(
-            num_heads=num_kv_heads * group, num_kv_heads=num_kv_heads, head_dim=head_dim
-        ),
-        st.integers(1, 2),
-        st.sampled_from([1, 3, 8]),
-        st.sampled_from([8, 16, 32, 80, 256]),
+    num_kv_heads=st.integers(1, 2),
+    group_size=st.sampled_from([1, 2, 3, 4, 8]),
+    cache=st.one_of(
+        st.tuples(st.sampled_from([8, 16, 32, 80, 256]), st.sampled_from(["float16", "float32"])),
+        st.tuples(st.sampled_from([16, 32, 64, 80, 96, 128, 256]), st.just("int8")),
     ),
     block_size=st.sampled_from([8, 16, 24, 32, 512]),
-    kv_dtype=st.sampled_from(["float16", "float32"]),
     window=st.none() | st.sampled_from([5, 300, 2000]),
     soft_cap=st.none() | st.just(5.0),
     num_threads=st.integers(1, 3),
 )
-def test_sharing_changes_no_bit(isa, seed, num_threads, block_size, **setting):
+def test_sharing_changes_no_bit(
+    isa, seed, num_threads, num_kv_heads, group_size, cache, block_size, **setting
+):
+    head_dim, kv_dtype = cache
+    heads = HeadShape(num_heads=num_kv_heads * group_size, num_kv_heads=num_kv_heads, head_dim=head_dim)
     family = random_family(np.random.default_rng(seed), block_size=block_size, max_len=1100)
-    run = partial(attend, family, block_size=block_size, **setting)
+    run = partial(attend, family, heads=heads, kv_dtype=kv_dtype, block_size=block_size, **setting)
     want = run(share_passes=False)
     assert_same_bits(run(share_passes=True, isa=isa, num_threads=num_threads), want)
 
@@ -157,10 +158,11 @@ def chain(num_requests: int, depth: int, *, num_new: int = 1) -> Family:
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("num_new", [1, 8])
-def test_nested_groups(num_threads, num_new):
+@pytest.mark.parametrize("kv_dtype", ["float16", "int8"])
+def test_nested_groups(num_threads, num_new, kv_dtype):
     family = chain(9, 6, num_new=num_new)
-    want = attend(family, share_passes=False)
-    assert_same_bits(attend(family, share_passes=True, num_threads=num_threads), want)
+    run = partial(attend, family, kv_dtype=kv_dtype)
+    assert_same_bits(run(share_passes=True, num_threads=num_threads), run(share_passes=False))
 
 
 def num_passes(parts: list[Part], tables: list[list[int]], *, block_size: int = 256) -> int:
@@ -209,13 +211,14 @@ def test_blocks_that_do_not_divide_a_partition_must_cover_it():
         assert num_passes([part, part], tables, block_size=24) == found
 
 
-def test_many_rows_of_a_pass_are_cut_into_items():
+@pytest.mark.parametrize("kv_dtype", ["float16", "int8"])
+def test_many_rows_of_a_pass_are_cut_into_items(kv_dtype):
     """40 requests of 6 heads over one prefix: more rows than an item takes."""
     trunk = np.arange(32)
     tables = [np.append(trunk, 32 + i) for i in range(40)]
     family = Family([Part(512 + i % 16, 1) for i in range(40)], tables, 72)
     heads = HeadShape(num_heads=6, num_kv_heads=1, head_dim=16)
-    want = attend(family, share_passes=False, heads=heads)
+    run = partial(attend, family, heads=heads, kv_dtype=kv_dtype)
+    want = run(share_passes=False)
     for num_threads in (1, 3):
-        got = attend(family, share_passes=True, heads=heads, num_threads=num_threads)
-        assert_same_bits(got, want)
+        assert_same_bits(run(share_passes=True, num_threads=num_threads), want)

@@ -23,13 +23,14 @@ programs = st.builds(
 )
 
 
-def logits_in_chunks(program, seed, lengths, *, block_size=8, make_interpreter):
+def logits_in_chunks(program, seed, lengths, *, block_size=8, kv_dtype="float32", make_interpreter):
     """Every token's logits of random sequences, computed by random chunks in shuffled blocks."""
     rng = np.random.default_rng(seed)
     sequences = [rng.integers(0, VOCAB_SIZE, length) for length in lengths]
     num_blocks = sum(-(-length // block_size) for length in lengths) + 2
     tables = shuffled_block_tables(rng, lengths, block_size=block_size, num_blocks=num_blocks)
-    interpreter = make_interpreter(program, tiny_kv_spec(block_size=block_size), num_blocks)
+    spec = tiny_kv_spec(block_size=block_size, dtype=kv_dtype)
+    interpreter = make_interpreter(program, spec, num_blocks)
     return all_logits(interpreter, sequences, tables, random_chunks(rng, lengths)), sequences
 
 
@@ -62,13 +63,15 @@ def test_chunks_in_a_batch_are_what_the_sequence_is_alone(attention, program, se
     program=programs,
     seed=st.integers(0, 2**32),
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    kv_dtype=st.sampled_from(["float32", "int8"]),
 )
-def test_paged_is_contiguous(program, seed, lengths):
+def test_paged_is_contiguous(program, seed, lengths, kv_dtype):
     paged, contiguous = (
         logits_in_chunks(
             program,
             seed,
             lengths,
+            kv_dtype=kv_dtype,
             make_interpreter=partial(ReferenceInterpreter, dtype=np.float64, attention=attention),
         )[0]
         for attention in ("paged", "contiguous")
@@ -87,13 +90,15 @@ def test_contiguous_sequences_of_a_reused_block_start_over():
     assert_rows_close(got, logits_whole(program, short), ALL_IN_FLOAT64)
 
 
+@pytest.mark.parametrize("kv_dtype", ["float32", "int8"])
 @pytest.mark.parametrize("activations", ["float", "int8"])
-def test_a_copied_block_serves_as_the_original(activations):
+def test_a_copied_block_serves_as_the_original(activations, kv_dtype):
     program = tiny_program(np.random.default_rng(0), quantization=Quantization.Q4_1)
     sequence = np.arange(13)
     results = []
     for copies in ([], [(0, 3), (1, 2)]):
-        interpreter = ReferenceInterpreter(program, tiny_kv_spec(), 4, activations=activations)
+        spec = tiny_kv_spec(dtype=kv_dtype)
+        interpreter = ReferenceInterpreter(program, spec, 4, activations=activations)
         all_logits(interpreter, [sequence], np.array([[0, 1]], np.int32), [[Part(0, 12)]])
         interpreter.kv_store.copy_blocks(copies)
         table = np.array([[3, 2] if copies else [0, 1]], np.int32)

@@ -14,6 +14,9 @@ TOLERANCES = {
     "low_rank": 5e-5,  # a sum of up to 256 sums, in rows that may be one element wide
     "rope": 3e-7,  # two products and a sum
     "attention": 1e-5,  # an approximate exp, and sums over tokens and head elements
+    # Native softmax weights of an int8 cache have 14 bits: each is off by up to half a step of 2**-14 of the
+    # largest in its tile, mostly much less in sum. Their exact bits: test_native_attention.py.
+    "attention_int8": 1.5e-3,
     "gated_activation": 2e-6,  # an approximate exp
     "logits": 1e-5,  # a linear
     "experts": 3e-5,  # two linears and a gated activation, weighted by an approximate exp
@@ -22,6 +25,7 @@ TOLERANCES = {
 KV_TOLERANCES = {
     "float32": 3e-7,
     "float16": 2.0**-10,  # a value beside a rounding boundary may fall on its other side: one step
+    "int8": 1.01 / 127,  # the same
 }
 
 ALL_IN_FLOAT64 = 1e-12

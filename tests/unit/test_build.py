@@ -27,13 +27,13 @@ def path(tiny_llama):
 
 
 def test_the_parts_fit_together(path):
-    built = build(config(path, block_size=8))
+    built = build(config(path, block_size=8, kv_dtype="float32"))
     assert built.config.num_blocks == built.kv.num_blocks == built.engine.core.runner.num_blocks == 40
     assert built.config.block_size == built.kv.block_size == 8
     assert built.engine.tokenizer is built.model.tokenizer
     assert built.config.model == str(path)
     spec, model = built.kv_spec, built.model.spec
-    assert (spec.block_size, spec.dtype) == (8, "float16")
+    assert (spec.block_size, spec.dtype) == (8, "float32")
     assert (spec.num_layers, spec.num_kv_heads, spec.head_dim) == (
         model.num_layers,
         model.num_kv_heads,
@@ -64,18 +64,36 @@ def test_without_prefix_caching_nothing_is_found(path):
 
 def test_whatever_changes_k_and_v_changes_the_root(path, tiny_llama):
     variants = [
-        config(path),
+        config(path, kv_dtype="float16"),
         config(path, kv_dtype="float32"),
+        config(path, kv_dtype="int8"),
         config(tiny_llama(seed=1)),
         config(tiny_llama(metadata={"llama.rope.freq_base": 5000.0})),
     ]
     built = [build(variant) for variant in variants]
     roots = [hash_root(each.config, each.model) for each in built]
     assert len(set(roots)) == len(roots)
-    again = build(config(path, max_num_seqs=3, watermark=0.5))
+    again = build(config(path, kv_dtype="float16", max_num_seqs=3, watermark=0.5))
     assert hash_root(again.config, again.model) == roots[0]
     for each in [*built, again]:
         each.engine.close()
+
+
+def test_an_int8_cache_takes_half_the_room(path):
+    """Nearly: for heads of 16, scales are a fifth of what is kept."""
+    sizes = {}
+    for kv_dtype in ("float16", "int8"):
+        built = build(config(path, kv_dtype=kv_dtype, num_blocks=None, kv_cache_memory="1MiB"))
+        sizes[kv_dtype] = built.config.num_blocks
+        store = built.engine.core.runner._interpreter.kv_store
+        assert store.num_bytes == built.config.kv_cache_bytes <= 2**20
+        built.engine.close()
+    assert sizes["int8"] == pytest.approx(sizes["float16"] * 32 / 20, abs=1)
+
+
+def test_an_int8_cache_of_heads_of_another_size_is_refused_with_the_way_out(tiny_llama):
+    with pytest.raises(ConfigError, match=r"multiple of 16, but this model's is 24; use kv_dtype float16"):
+        build(config(tiny_llama(head_dim=24, quantization="F32"), kv_dtype="int8"))
 
 
 def test_a_chat_template_from_a_file(path, tmp_path):

@@ -1,13 +1,21 @@
 """Configuration: options by name, types, and a resolved form in which nothing is left open."""
 
 from dataclasses import asdict, fields
+from typing import get_args
 
 import pytest
 
-from octavo.config import OPTION_NAMES, CacheConfig, EngineConfig, ResolvedConfig, SchedulerConfig
+from octavo.config import (
+    OPTION_NAMES,
+    CacheConfig,
+    EngineConfig,
+    KVDtypeName,
+    ResolvedConfig,
+    SchedulerConfig,
+)
 from octavo.errors import ConfigError, KernelUnavailableError
 from octavo.kernels.select import NativeSupport
-from octavo.kv.spec import KVCacheSpec
+from octavo.kv.spec import KVCacheSpec, KVDtype
 from octavo.resolve import MachineFacts, ModelFacts, resolve
 
 MODEL = ModelFacts("model.gguf", "llama", 2048)
@@ -90,6 +98,18 @@ def test_one_that_would_change_something_is_not(name, value):
         EngineConfig.from_options({name: value})
 
 
+@pytest.mark.parametrize("value", ["fp8", "fp8_e4m3", "int8"])
+def test_a_number_format_of_the_cache_has_another_name_here(value):
+    with pytest.raises(ConfigError, match="the option is kv_dtype: float16, float32, or int8, which"):
+        EngineConfig.from_options({"kv_cache_dtype": value})
+
+
+@pytest.mark.parametrize("name", get_args(KVDtype))
+def test_every_number_format_of_the_cache_is_an_option(name):
+    assert EngineConfig.from_options({"kv_dtype": name}).cache.kv_dtype == name
+    assert get_args(KVDtypeName) == get_args(KVDtype)
+
+
 def test_a_share_of_gpu_memory_is_ignored_and_explained(caplog):
     assert EngineConfig.from_options({"gpu_memory_utilization": 0.9}) == EngineConfig()
     (record,) = caplog.records
@@ -111,7 +131,7 @@ def test_a_seed_for_the_whole_engine_is_ignored_and_explained(caplog):
         ({"max_model_len": 1.5}, r"max_model_len must be of type int or None, got 1\.5"),
         ({"max_model_len": 1}, r"max_model_len must be at least 2"),
         ({"enable_prefix_caching": 1}, r"enable_prefix_caching must be of type bool, got 1"),
-        ({"kv_dtype": "int8"}, r"kv_dtype must be one of float16, float32, got 'int8'"),
+        ({"kv_dtype": "fp8"}, r"kv_dtype must be one of float16, float32, int8, got 'fp8'"),
         ({"kv_cache_memory": 512}, r"kv_cache_memory must be of type str or None, got 512"),
         ({"kv_cache_memory_share": 0.99}, r"kv_cache_memory_share must be above 0 and at most 0\.95"),
         ({"watermark": 1.0}, r"watermark must be at least 0 and below 1"),
@@ -156,17 +176,19 @@ def test_resolve_is_pure():
     assert isinstance(resolved(), ResolvedConfig)
 
 
-def test_the_model_and_the_machine_fill_the_gaps():
-    config = resolved()
+@pytest.mark.parametrize(("kv_dtype", "bytes_per_head"), [("float16", 64 * 2), ("int8", 64 + 4)])
+def test_the_model_and_the_machine_fill_the_gaps(kv_dtype, bytes_per_head):
+    config = resolved(kv_dtype=kv_dtype)
     assert (config.max_model_len, config.num_threads, config.kernels, config.isa) == (
         2048,
         4,
         "native",
         "avx2",
     )
-    assert config.kv_bytes_per_token == 2 * 2 * 2 * 64 * 2
-    assert config.num_blocks == 2**26 // (16 * 1024) - 1
-    assert config.kv_cache_bytes == 2**26
+    assert config.kv_bytes_per_token == 2 * 2 * 2 * bytes_per_head
+    bytes_per_block = 16 * config.kv_bytes_per_token
+    assert config.num_blocks == 2**26 // bytes_per_block - 1
+    assert config.kv_cache_bytes == 2**26 // bytes_per_block * bytes_per_block
     assert config.num_kv_tokens == config.num_blocks * 16
     assert config.max_concurrency == pytest.approx(config.num_kv_tokens / 2048)
     assert config.chat_template == "model"

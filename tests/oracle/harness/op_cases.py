@@ -174,7 +174,7 @@ def attention_case(
     num_blocks, step = _step_in_cache(rng, parts, block_size)
     blocks = _random_blocks(rng, kv_spec, num_blocks)
     return OpCase(
-        op="attention",
+        op="attention_int8" if kv_dtype == "int8" else "attention",
         program=program,
         step=step,
         inputs=[(queries, 3 * random_rows(rng, len(step.positions), width))],
@@ -256,7 +256,12 @@ def _step_in_cache(rng: np.random.Generator, parts: Sequence[Part], block_size: 
 
 def _random_blocks(rng: np.random.Generator, spec: KVCacheSpec, num_blocks: int) -> np.ndarray:
     shape = (spec.num_layers, num_blocks, 2, spec.block_size, spec.num_kv_heads, spec.head_dim)
-    return rng.normal(0, 1, shape).astype(spec.dtype)
+    return rng.normal(0, 1, shape).astype(view_dtype(spec.dtype))
+
+
+def view_dtype(kv_dtype: str) -> str:
+    """Number format in which a store of this format takes and gives blocks."""
+    return "float32" if kv_dtype == "int8" else kv_dtype
 
 
 def _visible_slots(

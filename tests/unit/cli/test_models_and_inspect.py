@@ -24,7 +24,7 @@ def output_of(capsys, *arguments: str, code: int = 0) -> str:
 
 def test_inspect_says_what_a_file_is(tiny_llama, capsys):
     path = tiny_llama(quantization="Q4_0", embedding_quantization="Q8_0")
-    text = " ".join(output_of(capsys, "inspect", str(path)).split())
+    text = " ".join(output_of(capsys, "inspect", str(path), "--kv-dtype", "float16").split())
     for part in ("tiny Q4_0", "llama, 2 layers of 64", "512 tokens", "256 bytes in float16", "default"):
         assert part in text
 
@@ -44,7 +44,6 @@ def test_inspect_gives_json_with_formats_per_group(tiny_llama, capsys):
         sum(group["parameters"] for group in groups.values()) == found["parameters"] == model.num_parameters
     )
     assert found["weight_bytes"] == model.weight_bytes
-    assert found["kv_bytes_per_token"] == 2 * 2 * 2 * 16 * 2
     assert found["end_token_ids"] == [0, 2]
 
 
@@ -63,6 +62,14 @@ def test_inspect_shows_a_quantisation_and_packs_nothing(tiny_folder, capsys):
 def test_inspect_shows_no_quantisation_that_a_file_cannot_have(tiny_llama, capsys):
     error = output_of(capsys, "inspect", str(tiny_llama()), "--quantization", "int4", code=2)
     assert "is for folders of safetensors files" in error
+
+
+@pytest.mark.parametrize(("kv_dtype", "bytes_per_head"), [("float16", 32), ("float32", 64), ("int8", 20)])
+def test_inspect_counts_what_a_token_takes_in_the_cache(tiny_llama, capsys, kv_dtype, bytes_per_head):
+    arguments = ("inspect", str(tiny_llama()), "--kv-dtype", kv_dtype)
+    found = json.loads(output_of(capsys, *arguments, "--json"))
+    assert found["kv_bytes_per_token"] == 2 * 2 * 2 * bytes_per_head
+    assert f"{2 * 2 * 2 * bytes_per_head} bytes in {kv_dtype}" in output_of(capsys, *arguments)
 
 
 def test_inspect_of_nothing_is_one_line(capsys):

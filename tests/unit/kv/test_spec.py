@@ -14,6 +14,30 @@ def test_sizes_follow_from_the_shape():
     assert KVCacheSpec(**SMOLLM2 | {"dtype": "float32"}).bytes_per_block == 737_280
 
 
+def test_int8_has_a_scale_of_four_bytes_per_token_and_head():
+    spec = KVCacheSpec(**SMOLLM2 | {"dtype": "int8"})
+    assert (spec.itemsize, spec.scale_bytes) == (1, 4)
+    assert spec.bytes_per_token == 30 * 2 * 3 * (64 + 4) == 12_240
+    assert spec.bytes_per_block == 16 * 12_240 == 195_840
+    assert spec.blocks_in(10 * 195_840) == 9
+    assert spec.formula() == (
+        "30 layers × 2 (K, V) × 16 tokens × 3 KV heads × (64 × 1 + 4 for a scale) bytes (int8) "
+        "= 195,840 bytes per block"
+    )
+
+
+@pytest.mark.parametrize("head_dim", [8, 24, 100])
+def test_int8_needs_heads_of_a_multiple_of_16(head_dim):
+    """The message names the way out."""
+    assert KVCacheSpec(**SMOLLM2 | {"head_dim": head_dim}).head_dim == head_dim
+    message = (
+        f"kv_dtype int8 needs a head_dim that is a multiple of 16, but this model's is {head_dim}; "
+        "use kv_dtype float16"
+    )
+    with pytest.raises(ConfigError, match=message):
+        KVCacheSpec(**SMOLLM2 | {"head_dim": head_dim, "dtype": "int8"})
+
+
 @pytest.mark.parametrize(
     ("num_bytes", "num_blocks"), [(0, 0), (368_640, 0), (2 * 368_640 - 1, 0), (2 * 368_640, 1), (10**9, 2711)]
 )
@@ -35,5 +59,5 @@ def test_no_dimension_is_empty(name):
 
 
 def test_an_unknown_dtype_is_named_with_the_known_ones():
-    with pytest.raises(ConfigError, match="KV dtype must be one of float16, float32, got int8"):
-        KVCacheSpec(**SMOLLM2 | {"dtype": "int8"})
+    with pytest.raises(ConfigError, match="KV dtype must be one of float16, float32, int8, got int4"):
+        KVCacheSpec(**SMOLLM2 | {"dtype": "int4"})
