@@ -47,6 +47,8 @@ class BlockTable:
 
     def take_change(self) -> TableChange:
         """What has changed since the last call."""
-        start = self.changed_from
-        self.changed_from = len(self.blocks)
+        start, end = self.changed_from, len(self.blocks)
+        if start == end:  # decoding, nearly always
+            return TableChange(start, [])
+        self.changed_from = end
         return TableChange(start, [block.block_id for block in self.blocks[start:]])

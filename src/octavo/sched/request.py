@@ -43,6 +43,9 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
+_NO_TOKENS: frozenset[int] = frozenset()
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """One continuation of one prompt, as the scheduler and the cache see it.
@@ -120,8 +123,11 @@ class Request:
             sys.maxsize if params.max_tokens is None else self.num_prompt_tokens + params.max_tokens
         )
         self.skip_prefix_lookup = params.prompt_logprobs is not None or self.pooling is not None
-        eos_token_ids = frozenset() if params.ignore_eos else self.eos_token_ids
-        self.end_token_ids = eos_token_ids | frozenset(params.stop_token_ids)
+        eos_token_ids = _NO_TOKENS if params.ignore_eos else self.eos_token_ids
+        # One set for all requests, if it can be: it is looked at with every token.
+        self.end_token_ids = (
+            eos_token_ids.union(params.stop_token_ids) if params.stop_token_ids else eos_token_ids
+        )
         check_extra_keys(self.extra_keys)
         if self.block_hasher is not None:
             self.hash_root = request_root(self.block_hasher.root, self.extra_keys)

@@ -278,8 +278,7 @@ class Scheduler:
             if self._allocate_by_force(request, num_new_tokens, step):
                 step.grant(request, num_new_tokens, self.kv.take_table_changes(request.request_id))
         # Only now, when nobody can be preempted any more, may others find what this step fills.
-        for request_id in step.scheduled:
-            request = self.running[request_id]
+        for request in step.filling.values():
             self.kv.commit(request, request.num_computed_tokens)
 
     def _allocate_by_force(self, request: Request, num_new_tokens: int, step: StepPlan) -> bool:

@@ -18,6 +18,7 @@ class StepPlan:
         admits: whether waiting requests may be admitted; not any more once somebody was preempted.
         only: ids of the requests that may be chosen; ``None``: anybody may.
         scheduled: the requests chosen, by id.
+        filling: those of them that fill a block in this step, by id.
         reserved_blocks: blocks that they need in later steps for the tokens they already have.
     """
 
@@ -25,6 +26,7 @@ class StepPlan:
         "_block_size",
         "admits",
         "chunk_limit",
+        "filling",
         "may_split",
         "only",
         "reserved_blocks",
@@ -48,6 +50,7 @@ class StepPlan:
         self.admits = admits
         self.only = only
         self.scheduled: dict[str, ScheduledRequest] = {}
+        self.filling: dict[str, Request] = {}
         self.reserved_blocks = 0
         self._block_size = block_size
 
@@ -74,25 +77,27 @@ class StepPlan:
             table_change: what the runner has not seen of its block table.
             is_new: whether the runner holds no row for it.
         """
-        start = request.num_computed_tokens
+        request_id, start, num_tokens = request.request_id, request.num_computed_tokens, request.num_tokens
         end = start + num_new_tokens
-        samples = end == request.num_tokens and request.pooling is None
-        if end < request.num_tokens:
+        if end < num_tokens:
             self.reserved_blocks += self.num_later_blocks(request, end)
+        if end % self._block_size < num_new_tokens:
+            self.filling[request_id] = request
         request.num_computed_tokens = end
         self.token_budget -= num_new_tokens
-        self.scheduled[request.request_id] = ScheduledRequest(
-            request.request_id,
+        self.scheduled[request_id] = ScheduledRequest(
+            request_id,
             start,
             request.token_ids[start:end],
             table_change.start,
             table_change.block_ids,
-            samples,
+            end == num_tokens and request.pooling is None,
             _new_request(request) if is_new else None,
         )
 
     def take_back(self, request_id: str) -> None:
         """Return to the budget what a request got, if it got anything: it is preempted after all."""
+        self.filling.pop(request_id, None)
         scheduled = self.scheduled.pop(request_id, None)
         if scheduled is not None:
             self.token_budget += scheduled.num_scheduled_tokens

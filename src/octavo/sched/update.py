@@ -43,17 +43,8 @@ def apply_result(
         limit: length at which any sequence ends [tokens].
     """
     token_id = result.token_id
-    error = result.error
-    if error is None:
-        error = _lack(request, result, samples=samples)
-    if error is not None:
-        request.finish(FinishReason.ERROR)
-        return RequestUpdate(request.request_id, finish_reason=FinishReason.ERROR, error=error)
-    if result.embedding is not None:
-        request.finish(FinishReason.STOP)
-        return RequestUpdate(request.request_id, finish_reason=FinishReason.STOP, embedding=result.embedding)
-    if token_id is None:
-        return _prompt_update(request, result)
+    if token_id is None or result.error is not None:
+        return _apply_other(request, result, samples=samples)
     request.append_token(token_id)
     verdict = stop_verdict(request, token_id, limit=limit)
     if verdict is not None:
@@ -65,14 +56,30 @@ def apply_result(
         result.prompt_logprobs,
         request.finish_reason,
         request.stop_reason,
-        num_cached_tokens=request.num_cached_tokens,
-        cache_receipt=request.cache_receipt,
+        None,
+        request.num_cached_tokens,
+        None,
+        request.cache_receipt,
     )
+
+
+def _apply_other(request: Request, result: RequestResult, *, samples: bool) -> RequestUpdate | None:
+    """Take in anything but a token."""
+    error = result.error
+    if error is None:
+        error = _lack(request, result, samples=samples)
+    if error is not None:
+        request.finish(FinishReason.ERROR)
+        return RequestUpdate(request.request_id, finish_reason=FinishReason.ERROR, error=error)
+    if result.embedding is not None:
+        request.finish(FinishReason.STOP)
+        return RequestUpdate(request.request_id, finish_reason=FinishReason.STOP, embedding=result.embedding)
+    return _prompt_update(request, result)
 
 
 def _lack(request: Request, result: RequestResult, *, samples: bool) -> str | None:
     """What the runner owes, if it does."""
-    if samples and result.token_id is None:
+    if samples:
         return "the runner returned no token"
     is_pooled = request.pooling is not None and request.num_computed_tokens == request.num_tokens
     return "the runner returned no embedding" if is_pooled and result.embedding is None else None
