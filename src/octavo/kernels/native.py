@@ -65,7 +65,6 @@ class NativeInterpreter:
         self._max_num_tokens = max_num_tokens
         self._num_tokens = 0
         self._prepared: _PreparedStep | None = None
-        self._latest_logits: tuple[tuple[int, int], FloatArray] | None = None
         num_threads = available_threads() if num_threads is None else num_threads
         with ExitStack() as opened:
             self._pool = opened.enter_context(closing(NativePool(num_threads, library=self._library)))
@@ -116,7 +115,9 @@ class NativeInterpreter:
                 self._prepared = _PreparedStep(step)
             self._library.call("octavo_program_step", program.address, ctypes.byref(self._prepared.struct))
             self._num_tokens = len(step.token_ids)
-            return self._logits(program, len(step.logit_rows))
+            if self._prepared.logits is None:
+                self._prepared.logits = self._logits(program, len(step.logit_rows))
+            return self._prepared.logits
 
     def logits(self, rows: IntArray) -> FloatArray:
         """The head alone, for other rows of the step that ran last; same validity as `run`'s result.
@@ -125,6 +126,7 @@ class NativeInterpreter:
             EngineError: a row is not one of the step, the program has no head, or the interpreter is closed.
         """
         row_ids = as_int32(rows)
+        self._prepared = None  # more rows than ever before have their logits elsewhere from now on
         with self._program.opened() as program:
             self._library.call("octavo_program_logits", program.address, address(row_ids), len(row_ids))
             return self._logits(program, len(row_ids))
@@ -169,7 +171,7 @@ class NativeInterpreter:
     def close(self) -> None:
         """Give back memory and threads when the call under way is over; calling it again does nothing."""
         self._close()
-        self._latest_logits = None  # or it would keep the program's memory
+        self._prepared = None  # whose logits are the program's memory
 
     def _create_program(self, structs: ProgramStructs) -> NativeObject:
         with self._pool.opened() as pool, self.kv_store.opened() as kv:
@@ -186,11 +188,8 @@ class NativeInterpreter:
     def _logits(self, program: NativeHandle, num_rows: int) -> FloatArray:
         if not num_rows or not self._vocab_size:
             return np.empty((num_rows, self._vocab_size), dtype=np.float32)
-        place = self._library.get("octavo_program_logits_data", program.address), num_rows
-        if self._latest_logits is None or self._latest_logits[0] != place:
-            rows = np.asarray(_Rows(program, place[0], (num_rows, self._vocab_size)))
-            self._latest_logits = place, rows
-        return self._latest_logits[1]
+        data = self._library.get("octavo_program_logits_data", program.address)
+        return np.asarray(_Rows(program, data, (num_rows, self._vocab_size)))
 
     def _rows(self, buffer: Buffer) -> FloatArray:
         with self._program.opened() as program:
@@ -220,11 +219,16 @@ def _float32(matrix: FloatArray) -> FloatArray:
 class _PreparedStep:
     """A step's arrays in the types that the library reads, which `struct` points into.
 
+    Attributes:
+        struct: what the library takes.
+        logits: where its answer is, once it was run.
+
     Raises:
         EngineError: the lengths of the arrays contradict each other.
     """
 
     def __init__(self, source: StepInput) -> None:
+        self.logits: FloatArray | None = None
         self._source = source
         self._arrays = _checked_arrays(source)
         # A copy of an array would not show what the array holds the next time.

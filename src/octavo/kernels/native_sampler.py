@@ -2,7 +2,6 @@
 
 import ctypes
 import weakref
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -143,7 +142,6 @@ class _Prepared:
         )
         self._token_ids: IntArray = np.zeros(num_rows, np.int32)
         self._answer = no_logprobs(num_rows, source.num_top_logprobs or 0)
-        self._has_logprobs = source.num_top_logprobs is not None
         self.struct = SamplingStruct(
             num_rows=num_rows,
             vocab_size=vocab_size,
@@ -155,7 +153,7 @@ class _Prepared:
             **{name: address(array) for name, array in self._arrays.items()},
             logits=address(read_logits),
             token_ids=address(self._token_ids),
-            out=_output_struct(self._answer, only_failed=not self._has_logprobs),
+            out=_output_struct(self._answer, only_failed=source.num_top_logprobs is None),
         )
 
     def serves(self, source: SamplingInput, logits: FloatArray) -> bool:
@@ -164,13 +162,8 @@ class _Prepared:
 
     def output(self) -> SamplingOutput:
         """A copy of what the library answered."""
-        answer = self._answer
-        logprobs = _copy(answer) if self._has_logprobs else replace(answer, failed=answer.failed.copy())
-        return SamplingOutput(token_ids=self._token_ids.copy(), logprobs=logprobs)
-
-
-def _copy(output: LogprobsOutput) -> LogprobsOutput:
-    return LogprobsOutput(**{name: getattr(output, name).copy() for name in LogprobsOutput.__slots__})
+        logprobs = LogprobsOutput._make(array.copy() for array in self._answer)
+        return SamplingOutput(self._token_ids.copy(), logprobs)
 
 
 def _output_struct(output: LogprobsOutput, *, only_failed: bool = False) -> LogprobsStruct:

@@ -1,7 +1,5 @@
 """`ReferenceSampler`: how logits become a token, in numpy (ADR 0001). Slow; it is the specification."""
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
@@ -29,7 +27,7 @@ class ReferenceSampler:
             output.failed[:] = ~np.isfinite(logits).all(axis=-1)
         else:
             output = self.logprobs(logits, token_ids, num_top)
-        return SamplingOutput(token_ids=token_ids, logprobs=replace(output, failed=output.failed | failed))
+        return SamplingOutput(token_ids=token_ids, logprobs=output._replace(failed=output.failed | failed))
 
     def logprobs(self, logits: FloatArray, token_ids: IntArray, num_top: int) -> LogprobsOutput:
         """Log-probabilities of given tokens [num_rows] and of the ``num_top`` most likely ones."""

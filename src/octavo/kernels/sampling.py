@@ -1,7 +1,7 @@
 """The step between logits and token: plain arrays in, plain arrays out (arithmetic: ADR 0001)."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +53,7 @@ def allowed_words(vocab_size: int) -> int:
     return -(-vocab_size // 32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogprobsOutput:
+class LogprobsOutput(NamedTuple):
     """Log-probabilities under the raw logits: before bias, penalties and temperature."""
 
     logprobs: FloatArray
@@ -80,8 +79,7 @@ def no_logprobs(num_rows: int, num_top: int = 0) -> LogprobsOutput:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingOutput:
+class SamplingOutput(NamedTuple):
     """One token per row, and its log-probabilities."""
 
     token_ids: IntArray

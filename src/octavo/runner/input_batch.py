@@ -73,9 +73,8 @@ class InputBatch:
 
     def _fill_numbers(self, scheduled: Sequence[ScheduledRequest], laid_out: LaidOutStep) -> None:
         layout, step = laid_out
-        num_computed: IntArray = np.array([request.num_computed_tokens for request in scheduled], np.int32)
-        np.add(num_computed, layout.query_lens, out=step.seq_lens)
-        np.add(num_computed[layout.owners], layout.offsets, out=step.positions)
+        step.seq_lens[:] = [request.num_computed_tokens + len(request.token_ids) for request in scheduled]
+        np.add(step.seq_lens[layout.owners], layout.distances, out=step.positions)
         step.token_ids[:] = list(chain.from_iterable([request.token_ids for request in scheduled]))
 
     def _copy_block_tables(self, places: list[int], laid_out: LaidOutStep) -> None:

@@ -26,11 +26,6 @@ class PenaltyCounts:
         self.prompt_tokens: npt.NDArray[np.uint8] = np.zeros((0, vocab_size), np.uint8)
         self._free_rows: list[int] = []
 
-    @property
-    def num_used(self) -> int:
-        """Rows that requests have."""
-        return len(self.output_counts) - len(self._free_rows)
-
     def acquire(self, prompt_token_ids: Sequence[int], output_token_ids: Sequence[int]) -> int:
         """A row that holds these tokens."""
         if not self._free_rows:

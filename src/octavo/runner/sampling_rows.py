@@ -51,6 +51,7 @@ class SamplingRows:
         self._end_token_ids: list[IntArray] = [_NO_IDS] * max_num_seqs
         self._bias_token_ids: list[IntArray] = [_NO_IDS] * max_num_seqs
         self._bias_values: list[FloatArray] = [_NO_IDS.astype(np.float32)] * max_num_seqs
+        self._remembering: set[int] = set()
         self._latest: tuple[bytes, SamplingInput] | None = None
 
     def set(self, row: int, request: NewRequest) -> None:
@@ -70,6 +71,8 @@ class SamplingRows:
         self.masks.set(row, request)
         self._bias_token_ids[row] = np.fromiter(params.logit_bias.keys(), np.int32)
         self._bias_values[row] = np.fromiter(params.logit_bias.values(), np.float32)
+        if params.has_penalties or params.structured_outputs is not None:
+            self._remembering.add(row)
         if params.has_penalties:
             self._penalty_rows[row] = self.penalties.acquire(
                 request.prompt_token_ids, request.output_token_ids
@@ -78,6 +81,7 @@ class SamplingRows:
     def clear(self, row: int) -> None:
         """Give back what the row holds beside its place in the arrays."""
         self._latest = None
+        self._remembering.discard(row)
         self.masks.clear(row)
         self.penalties.release(int(self._penalty_rows[row]))
         self._penalty_rows[row] = NO_PENALTIES
@@ -85,7 +89,7 @@ class SamplingRows:
     @property
     def remembers_tokens(self) -> bool:
         """Whether any row has penalties or a constraint, and so must be told its tokens, see `count`."""
-        return self.penalties.num_used > 0 or len(self.masks) > 0
+        return bool(self._remembering)
 
     def count(self, rows: IndexArray, token_ids: IntArray) -> None:
         """Remember the tokens just sampled, where penalties or a constraint ask for it.

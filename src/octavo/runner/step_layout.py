@@ -37,10 +37,9 @@ class StepLayout:
         request_ids: by place.
         requests: what is remembered of each, by place.
         row_ids: [num_requests]; where each request is in the arrays of all requests.
-        query_lens: [num_requests]
         query_start_loc: [num_requests + 1]
         owners: [num_tokens]; place of the request whose row it is.
-        offsets: [num_tokens]; rows of the same request in front of it.
+        distances: [num_tokens]; to the end of the same request's rows, negative.
         sampled: [num_sampled]; places of the requests that sample.
         sampled_ids: of these requests.
         sampled_row_ids: [num_sampled]
@@ -56,12 +55,12 @@ class StepLayout:
         self.request_ids = [request_id for request_id, _, _ in shape]
         self.requests = [rows[request_id] for request_id in self.request_ids]
         self.row_ids: IndexArray = np.array([row.index for row in self.requests], np.intp)
-        self.query_lens: IntArray = np.array([num_tokens for _, num_tokens, _ in shape], np.int32)
+        query_lens: IntArray = np.array([num_tokens for _, num_tokens, _ in shape], np.int32)
         self.query_start_loc: IntArray = np.zeros(len(shape) + 1, np.int32)
-        np.cumsum(self.query_lens, out=self.query_start_loc[1:])
-        self.owners: IndexArray = np.repeat(np.arange(len(shape)), self.query_lens)
+        np.cumsum(query_lens, out=self.query_start_loc[1:])
+        self.owners: IndexArray = np.repeat(np.arange(len(shape)), query_lens)
         row_numbers: IntArray = np.arange(len(self.owners), dtype=np.int32)
-        self.offsets: IntArray = row_numbers - self.query_start_loc[self.owners]
+        self.distances: IntArray = row_numbers - self.query_start_loc[self.owners + 1]
         sampled = [place for place, (_, _, samples) in enumerate(shape) if samples]
         self.sampled: IndexArray = np.array(sampled, np.intp)
         self.sampled_ids = [self.request_ids[place] for place in sampled]

@@ -66,10 +66,6 @@ class TokenMasks:
         self._source = source
         self._matchers: dict[int, Matcher] = {}
 
-    def __len__(self) -> int:
-        """Rows that have a matcher."""
-        return len(self._matchers)
-
     def set(self, row: int, request: NewRequest) -> None:
         """Fill a row."""
         params = request.sampling_params.structured_outputs
