@@ -33,6 +33,7 @@ class Choice:
 
     Attributes:
         index: which of the continuations it is.
+        num_tokens: how many have come.
         finish_reason: as in `CompletionOutput`.
         stop_reason: as in `CompletionOutput`.
     """
@@ -47,7 +48,7 @@ class Choice:
         self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=params.skip_special_tokens)
         self._scanner = StopStringScanner(params.stop, include_in_output=params.include_stop_str_in_output)
         self._error: str | None = None
-        self._num_tokens = 0
+        self.num_tokens = 0
         self._cumulative_logprob = None if params.logprobs is None else 0.0
         # What the next output tells: everything so far, or what is new.
         self._text = ""
@@ -62,11 +63,6 @@ class Choice:
     def is_finished(self) -> bool:
         """Whether no more tokens will come."""
         return self.finish_reason is not None
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether any token has come."""
-        return self._num_tokens > 0
 
     def apply(self, update: RequestUpdate) -> bool:
         """Take in one update.
@@ -120,7 +116,7 @@ class Choice:
 
     def _append_token(self, token_id: int, update: RequestUpdate) -> None:
         self._token_ids.append(token_id)
-        self._num_tokens += 1
+        self.num_tokens += 1
         if self._cumulative_logprob is not None and update.logprobs is not None:
             self._logprobs.append(logprobs_with_text(self._tokenizer, token_id, update.logprobs))
             self._cumulative_logprob += update.logprobs.logprob
@@ -134,7 +130,7 @@ class Choice:
         end = len(self._token_ids) - but_last
         if self._num_read < end:
             text = self._detokenizer.append(self._token_ids[self._num_read : end])
-            self._append_text(text, may_stop=self._num_tokens >= self._params.min_tokens)
+            self._append_text(text, may_stop=self.num_tokens >= self._params.min_tokens)
         self._num_read = len(self._token_ids)
 
     def _append_text(self, text: str, *, may_stop: bool) -> None:

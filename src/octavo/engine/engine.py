@@ -232,8 +232,8 @@ class Engine:
         for stop in processed.stops:
             self.core.finish(stop.request_id, FinishReason.STOP, stop_reason=stop.stop_string)
         outputs = refused + processed.outputs
-        self.adapters.release(output.request_id for output in outputs if output.finished)
-        self.telemetry.publish()
+        self.adapters.release([output.request_id for output in outputs if output.finished])
+        self.telemetry.publish_if_due()
         return outputs
 
     def _end_refused(self) -> list[RequestOutput]:

@@ -142,7 +142,7 @@ class OutputProcessor:
                 continue  # aborted while the step was under way
             progress, choice = entry
             self.num_output_tokens += update.token_id is not None
-            if not choice.has_tokens and choice.index == 0:
+            if choice.num_tokens == 0 == choice.index:
                 self._apply_prompt_part(progress, update)
             if choice.apply(update):
                 stops.append(StopFound(update.request_id, str(choice.stop_reason)))

@@ -1,7 +1,7 @@
 """`EngineTelemetry`: what an engine counts and times, and the one place where other threads may look.
 
 The engine's thread calls it a few times per step and replaces two records as a whole: `activity` when
-what it does changes, `snapshot` after a step. Readers take no lock and never see half of a change.
+what it does changes, `snapshot` after steps. Readers take no lock and never see half of a change.
 """
 
 from collections import Counter
@@ -41,6 +41,9 @@ HISTOGRAM_BOUNDS: Mapping[str, Sequence[float]] = MappingProxyType(
 )
 """What is observed, and the upper bounds of its buckets."""
 
+PUBLISH_EVERY_S = 0.05
+"""While steps bring nothing but further tokens."""
+
 _COMPLETE = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 
 
@@ -55,7 +58,7 @@ class EngineTelemetry:
         activity: what the engine's thread is doing.
         last_progress_at: when a step last computed something, or work arrived at an idle engine.
         idle_reason: why the last try to schedule gave nothing although there was work; empty if it gave some.
-        snapshot: the state after the last step.
+        snapshot: the state after the last step, or up to `PUBLISH_EVERY_S` older if steps only added tokens.
         on_finished: is told of every request that has ended, in the engine's thread; must return at once.
     """
 
@@ -74,12 +77,13 @@ class EngineTelemetry:
         self._aborted: Counter[str] = Counter()
         self._num_steps = self._num_failed_steps = 0
         self._num_prompt_tokens = self._num_cached_tokens = self._num_generation_tokens = 0
-        self.snapshot = self._take_snapshot()
+        self.publish()
 
     # ── the thread ──
 
     def rest(self) -> None:
         """There is nothing to do."""
+        self.publish_if_due(at_rest=True)
         self.activity = Activity(ActivityKind.IDLE, self._clock())
 
     def wake(self) -> None:
@@ -90,8 +94,15 @@ class EngineTelemetry:
         self.activity = Activity(ActivityKind.BETWEEN_STEPS, now)
 
     def publish(self) -> None:
-        """Let others see what has changed since the last step."""
+        """Let others see what has changed."""
         self.snapshot = self._take_snapshot()
+        self._published_at, self._has_news = self.last_progress_at, False
+
+    def publish_if_due(self, *, at_rest: bool = False) -> None:
+        """After steps that only added tokens, do it now and then: nobody looks at most of them."""
+        unseen_s = self.last_progress_at - self._published_at
+        if self._has_news or unseen_s >= PUBLISH_EVERY_S or (at_rest and unseen_s > 0.0):
+            self.publish()
 
     # ── steps ──
 
@@ -114,9 +125,9 @@ class EngineTelemetry:
         self._num_steps += 1
         self.activity = Activity(ActivityKind.BETWEEN_STEPS, now)
         self.last_progress_at = now
-        gaps: Counter[float] = (
-            Counter()
-        )  # nearly always one: that of the requests that were in the step before
+        gaps: dict[
+            float, int
+        ] = {}  # nearly always one: requests come out of the same step into the same step
         for update in updates:
             choice = self._choices.get(update.request_id)
             if choice is None:
@@ -125,19 +136,21 @@ class EngineTelemetry:
                 if choice.last_token_at is None:
                     self._note_first_token(choice, now)
                 else:
-                    gaps[now - choice.last_token_at] += 1
+                    gap = now - choice.last_token_at
+                    gaps[gap] = gaps.get(gap, 0) + 1
                 choice.last_token_at = now
-                self._num_generation_tokens += 1
             elif update.embedding is not None:
                 self._count_prompt(choice.request)
             if update.finish_reason is not None:
                 self._end(choice, update.finish_reason, now)
         for gap, num_tokens in gaps.items():
+            self._num_generation_tokens += num_tokens
             self._itl.observe(gap, num_tokens)
 
     def step_failed(self) -> None:
         """The step was rolled back."""
         self._num_failed_steps += 1
+        self._has_news = True
         self.activity = Activity(ActivityKind.BETWEEN_STEPS, self._clock())
 
     def nothing_scheduled(self, reason: str) -> None:
@@ -176,6 +189,8 @@ class EngineTelemetry:
     def _note_first_token(self, choice: ChoiceTimes, now: float) -> None:
         record = choice.record
         choice.first_token_at = now
+        self._num_generation_tokens += 1
+        self._has_news = True
         self._ttft.observe(now - record.arrived_at)
         self._count_prompt(choice.request)
         if record.first_token_at is None:
@@ -187,6 +202,7 @@ class EngineTelemetry:
 
     def _end(self, choice: ChoiceTimes, reason: FinishReason, now: float) -> None:
         del self._choices[choice.request.request_id]
+        self._has_news = True
         record = choice.record
         record.finish_reasons.append(reason)
         token_times = [at for at in (record.last_token_at, choice.last_token_at) if at is not None]
