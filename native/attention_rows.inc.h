@@ -121,10 +121,9 @@ inline void load_query<int8_t>(const AttentionCall& call, int64_t element, float
   rotate(rotated, count);
   const f32x16 factor = splat16(call.op.scale / static_cast<float>(largest_power_of_two_in(count)));
   for (int d = 0; d < count; d += kLanes) store16(rotated + d, mul(load16(rotated + d), factor));
-  to.scale = quantize_row(rotated, count, to.q);
-  int32_t sum = 0;
-  for (int d = 0; d < count; ++d) sum += to.q[d];
-  to.minus_128_sum = -128 * sum;
+  const Int8Row row = quantize_row(rotated, count, to.q);
+  to.scale = row.scale;
+  to.minus_128_sum = -128 * row.sum;
 }
 
 // Moves `num_rows` ≤ kRows rows over one tile.

@@ -33,18 +33,26 @@ inline void rotate(float* x, int count) {
   }
 }
 
-// `count` elements, a multiple of 16, to integers in [-127, 127]; returns the scale, NaN if an element is.
-inline float quantize_row(const float* x, int count, int8_t* q) {
+struct Int8Row {
+  float scale;  // NaN if an element is
+  int32_t sum;
+};
+
+// `count` elements, a multiple of 16, to integers in [-127, 127].
+inline Int8Row quantize_row(const float* x, int count, int8_t* q) {
   i32x16 magnitudes = splat16_int(0);  // as integers they order like floats, and a NaN is above infinity
   for (int i = 0; i < count; i += kLanes) magnitudes = max(magnitudes, bits_of(abs(load16(x + i))));
   const float largest = __builtin_bit_cast(float, reduce_max(magnitudes));
   const float inverse = largest == 0.0f ? 0.0f : 127.0f / largest;
+  i32x16 sums = splat16_int(0);
   for (int i = 0; i < count; i += kLanes) {
     const f32x16 scaled = mul(load16(x + i), splat16(inverse));
     const f32x16 limited = min(max(scaled, splat16(-127.0f)), splat16(127.0f));
-    store16_as_bytes(q + i, to_int(select(is_nan(scaled), splat16(0.0f), limited)));
+    const i32x16 rounded = to_int(select(is_nan(scaled), splat16(0.0f), limited));
+    store16_as_bytes(q + i, rounded);
+    sums = add(sums, rounded);
   }
-  return largest / 127.0f;
+  return {largest / 127.0f, reduce_add(sums)};
 }
 
 }  // namespace

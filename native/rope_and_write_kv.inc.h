@@ -76,10 +76,10 @@ inline void write_int8_kv(const KvView& kv, std::byte* head, int32_t token, floa
   int8_t* elements = reinterpret_cast<int8_t*>(head);
   float* scales = reinterpret_cast<float*>(head + kv.scale_offset(token));
   rotate(key, kv.head_dim);
-  scales[0] = quantize_row(key, kv.head_dim, narrowed);
+  scales[0] = quantize_row(key, kv.head_dim, narrowed).scale;
   int8_t* keys = elements + kv.key_offset(token, 0);
   for (int32_t d = 0; d < kv.head_dim; d += 4) __builtin_memcpy(keys + d * kv.tile, narrowed + d, 4);
-  scales[kv.block_size] = quantize_row(value, kv.head_dim, narrowed);
+  scales[kv.block_size] = quantize_row(value, kv.head_dim, narrowed).scale;
   int8_t* values = elements + kv.value_offset(token, 0);
   for (int32_t d = 0; d < kv.head_dim; ++d) values[d * 4] = narrowed[d];
 }
