@@ -9,27 +9,40 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-// 16 elements to int8; returns Σ q. A NaN becomes 0: its group's scale is NaN, which is what counts. The limits
-// act only where 127 / largest overflows, below 4e-37.
+// 16 elements as integers within int8. A NaN becomes 0: its group's scale is NaN, which is what counts. The limits act
+// only where 127 / largest overflows, below 4e-37.
+OCTAVO_INLINE i32x16 quantized(f32x16 values, float inverse) {
+  const f32x16 scaled = mul(values, splat16(inverse));
+  const f32x16 limited = min(max(scaled, splat16(-127.0f)), splat16(127.0f));
+  return to_int(select(is_nan(scaled), splat16(0.0f), limited));
+}
+
+// What is left of a group once its halves have scales and sums.
+OCTAVO_INLINE void finish_group(QuantizedGroup* group, const float* scales, const int32_t* sums) {
+  group->minimum_factor = __builtin_fmaf(scales[1], static_cast<float>(sums[1]), scales[0] * static_cast<float>(sums[0]));
+  for (int half = 0; half < 2; ++half) {
+    group->scale[half] = scales[half];
+    group->minus_128_sum[half] = -128 * sums[half];
+  }
+}
+
+// 16 elements to int8; returns Σ q.
 OCTAVO_INLINE int32_t quantize_half(f32x16 values, int8_t* q, float* scale) {
   // As integers, magnitudes order like floats, and a NaN is above infinity: the maximum keeps it.
   const float largest = __builtin_bit_cast(float, reduce_max(bits_of(abs(values))));
   const float inverse = largest == 0.0f ? 0.0f : 127.0f / largest;
-  const f32x16 scaled = mul(values, splat16(inverse));
-  const f32x16 limited = min(max(scaled, splat16(-127.0f)), splat16(127.0f));
-  const i32x16 rounded = to_int(select(is_nan(scaled), splat16(0.0f), limited));
-  store16_as_bytes(q, rounded);
+  const i32x16 integers = quantized(values, inverse);
+  store16_as_bytes(q, integers);
   *scale = largest / 127.0f;
-  return reduce_add(rounded);
+  return reduce_add(integers);
 }
 
 OCTAVO_INLINE void quantize_group(f32x16 first, f32x16 second, QuantizedGroup* group) {
-  const int32_t sum0 = quantize_half(first, group->q, &group->scale[0]);
-  const int32_t sum1 = quantize_half(second, group->q + 16, &group->scale[1]);
-  group->minimum_factor = __builtin_fmaf(group->scale[1], static_cast<float>(sum1),
-                                         group->scale[0] * static_cast<float>(sum0));
-  group->minus_128_sum[0] = -128 * sum0;
-  group->minus_128_sum[1] = -128 * sum1;
+  float scales[2];
+  int32_t sums[2];
+  sums[0] = quantize_half(first, group->q, &scales[0]);
+  sums[1] = quantize_half(second, group->q + 16, &scales[1]);
+  finish_group(group, scales, sums);
 }
 
 // Makes elements begin … end - 1 of a row, 16 by 16, with make(d), and stores them in float32 at `out` unless it
@@ -45,16 +58,77 @@ OCTAVO_INLINE void store_quantized(float* out, QuantizedGroup* groups, int32_t b
   }
 }
 
+// Quantises groups eight at a time: the reductions and divisions of a single one wait for each other. Those that are
+// left are due when it ends.
+class GroupQuantizer {
+ public:
+  GroupQuantizer() { for (f32x16& value : values_) value = splat16(0.0f); }
+  ~GroupQuantizer() { quantize(); }
+  GroupQuantizer(const GroupQuantizer&) = delete;
+  GroupQuantizer& operator=(const GroupQuantizer&) = delete;
+
+  [[gnu::always_inline]] void add(f32x16 first, f32x16 second, QuantizedGroup* group) {
+    values_[2 * count_] = first;
+    values_[2 * count_ + 1] = second;
+    groups_[count_] = group;
+    if (++count_ == kGroups) quantize();
+  }
+
+ private:
+  static constexpr int kGroups = kLanes / 2;
+
+  // What quantize_group does.
+  [[gnu::noinline]] void quantize() {
+    alignas(64) float inverses[kLanes], scales[kLanes];
+    alignas(64) int32_t sums[kLanes];
+    i32x16 integers[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) integers[i] = bits_of(abs(values_[i]));
+    const f32x16 largest = from_bits(reduce_max_each(integers)), zero = splat16(0.0f);
+    store16(inverses, select(equal(largest, zero), zero, div(splat16(127.0f), largest)));
+    store16(scales, div(largest, splat16(127.0f)));
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) integers[i] = quantized(values_[i], inverses[i]);
+    store16_int(sums, reduce_add_each(integers));
+#pragma GCC unroll 8
+    for (int i = 0; i < kGroups; ++i) {
+      if (i == count_) break;
+      QuantizedGroup* group = groups_[i];
+      store16_as_bytes(group->q, integers[2 * i]);
+      store16_as_bytes(group->q + 16, integers[2 * i + 1]);
+      finish_group(group, scales + 2 * i, sums + 2 * i);
+    }
+    count_ = 0;
+  }
+
+  f32x16 values_[kLanes];
+  QuantizedGroup* groups_[kGroups];
+  int count_ = 0;
+};
+
+// The same for a row of `width` elements with a quantizer, which may finish it later.
+template <class Make>
+OCTAVO_INLINE void store_quantized(float* out, QuantizedGroup* groups, int32_t width, GroupQuantizer& quantizer, Make make) {
+  for (int32_t d = 0; d < width; d += kGroupSize) {
+    const f32x16 first = make(d), second = make(d + kLanes);
+    quantizer.add(first, second, groups + d / kGroupSize);
+    if (out == nullptr) continue;
+    store16(out + d, first);
+    store16(out + d + kLanes, second);
+  }
+}
+
 void quantize_rows(const QuantizeRowsOp& op, const StepView& step, Worker& worker) {
   const int64_t groups_per_row = op.width / kGroupSize;
   const int64_t num_groups = num_rows(step, op.rows) * groups_per_row;
   constexpr int64_t kPiece = 16;
   for (int64_t first = claim(worker, kPiece); first < num_groups; first = claim(worker, kPiece)) {
     const int64_t end = first + kPiece < num_groups ? first + kPiece : num_groups;
+    GroupQuantizer quantizer;
     for (int64_t group = first; group < end; ++group) {
       const int64_t row = group / groups_per_row, from = op.rows == RowSet::kTokens ? row : step.logit_rows[row];
       const float* x = op.x + (from * groups_per_row + group % groups_per_row) * kGroupSize;
-      quantize_group(load16(x), load16(x + kLanes), op.out + group);
+      quantizer.add(load16(x), load16(x + kLanes), op.out + group);
     }
   }
 }

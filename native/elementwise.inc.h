@@ -46,21 +46,36 @@ OCTAVO_INLINE void store_lanes(float* p, f32x16 a, int lanes) {
   }
 }
 
-// What a norm multiplies `width` elements by.
-OCTAVO_INLINE f32x16 inverse_rms(const float* x, int32_t width, float eps) {
-  f32x16 squares = splat16(0.0f);
+// What a norm multiplies each of kRows neighbouring rows by. One row's sum is a chain of additions that wait for each
+// other; the chains of several rows do not.
+template <int kRows>
+OCTAVO_INLINE void inverse_rms(const float* x, int32_t width, float eps, f32x16 (&inverse)[kRows]) {
+  f32x16 squares[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) squares[r] = splat16(0.0f);
   for_lanes(width, [&](int32_t d, int lanes) {
-    const f32x16 values = load_lanes(x + d, lanes);
-    squares = fma(values, values, squares);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const f32x16 values = load_lanes(x + int64_t{r} * width + d, lanes);
+      squares[r] = fma(values, values, squares[r]);
+    }
   });
-  const float mean = tree_sum(squares) / static_cast<float>(width);
-  return splat16(1.0f / __builtin_sqrtf(mean + eps));
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const float mean = tree_sum(squares[r]) / static_cast<float>(width);
+    inverse[r] = splat16(1.0f / __builtin_sqrtf(mean + eps));
+  }
 }
 
-inline void rms_norm_row(const RmsNormOp& op, int64_t row) {
+OCTAVO_INLINE f32x16 inverse_rms(const float* x, int32_t width, float eps) {
+  f32x16 inverse[1];
+  inverse_rms(x, width, eps, inverse);
+  return inverse[0];
+}
+
+OCTAVO_INLINE void rms_norm_row(const RmsNormOp& op, int64_t row, f32x16 inverse, GroupQuantizer& quantizer) {
   const float* x = op.x + row * op.width;
   float* out = op.out == nullptr ? nullptr : op.out + row * op.width;
-  const f32x16 inverse = inverse_rms(x, op.width, op.eps);
   const auto normed = [&](int32_t d, int lanes) {
     return mul(mul(load_lanes(x + d, lanes), inverse), load_lanes(op.weight + d, lanes));
   };
@@ -71,13 +86,26 @@ inline void rms_norm_row(const RmsNormOp& op, int64_t row) {
   } else if (op.quantized == nullptr) {
     for_lanes(op.width, [&](int32_t d, int lanes) { store_lanes(out + d, normed(d, lanes), lanes); });
   } else {
-    store_quantized(out, op.quantized + row * (op.width / kGroupSize), 0, op.width,
+    store_quantized(out, op.quantized + row * (op.width / kGroupSize), op.width, quantizer,
                     [&](int32_t d) { return normed(d, kLanes); });
   }
 }
 
+template <int kRows>
+void rms_norm_rows(const RmsNormOp& op, int64_t first, GroupQuantizer& quantizer) {
+  f32x16 inverse[kRows];
+  inverse_rms(op.x + first * op.width, op.width, op.eps, inverse);
+  for (int r = 0; r < kRows; ++r) rms_norm_row(op, first + r, inverse[r], quantizer);
+}
+
 [[maybe_unused]] void rms_norm(const RmsNormOp& op, const StepView& step, Worker& worker) {
-  for_claimed(worker, step.num_tokens, [&](int64_t row) { rms_norm_row(op, row); });
+  constexpr int kRows = 4;
+  for_claimed_ranges(worker, step.num_tokens, [&](int64_t begin, int64_t end) {
+    GroupQuantizer quantizer;
+    int64_t row = begin;
+    for (; row + kRows <= end; row += kRows) rms_norm_rows<kRows>(op, row, quantizer);
+    for (; row < end; ++row) rms_norm_rows<1>(op, row, quantizer);
+  });
 }
 
 OCTAVO_INLINE f32x16 silu(f32x16 x) {
@@ -91,32 +119,41 @@ OCTAVO_INLINE f32x16 gelu_tanh(f32x16 x) {
   return mul(mul(splat16(0.5f), x), add(splat16(1.0f), tanh));
 }
 
+// Gates and ups of a few rows, the columns begin … end - 1 of the layer. Of what is quantised, multiples of 32.
+struct GatedBlock {
+  const float* gate;  // of the first row and column
+  const float* up;
+  int64_t stride;  // from row to row
+  int64_t row_begin, row_end;
+  int32_t begin, end;
+};
+
 template <Activation kActivation>
-void gated_activation_columns(const GatedActivationOp& op, int64_t row, int32_t begin, int32_t end) {
-  const float* gate = op.gate_up + row * 2 * op.width;
-  const float* up = gate + op.width;
-  float* out = op.out == nullptr ? nullptr : op.out + row * op.width;
-  const auto gated = [&](int32_t d, int lanes) {
-    const f32x16 x = load_lanes(gate + d, lanes);
-    const f32x16 activated = kActivation == Activation::kSilu ? silu(x) : gelu_tanh(x);
-    return mul(activated, load_lanes(up + d, lanes));
-  };
-  if (op.quantized == nullptr) {
-    for_lanes(end - begin, [&](int32_t d, int lanes) {
-      store_lanes(out + begin + d, gated(begin + d, lanes), lanes);
-    });
-  } else {
-    store_quantized(out, op.quantized + row * (op.width / kGroupSize), begin, end,
-                    [&](int32_t d) { return gated(d, kLanes); });
+void activate_block(const GatedActivationOp& op, const GatedBlock& block) {
+  GroupQuantizer quantizer;
+  const float *gate = block.gate, *up = block.up;
+  for (int64_t row = block.row_begin; row < block.row_end; ++row, gate += block.stride, up += block.stride) {
+    float* out = op.out == nullptr ? nullptr : op.out + row * op.width + block.begin;
+    const auto gated = [&](int32_t d, int lanes) {
+      const f32x16 x = load_lanes(gate + d, lanes);
+      const f32x16 activated = kActivation == Activation::kSilu ? silu(x) : gelu_tanh(x);
+      return mul(activated, load_lanes(up + d, lanes));
+    };
+    const int32_t width = block.end - block.begin;
+    if (op.quantized == nullptr) {
+      for_lanes(width, [&](int32_t d, int lanes) { store_lanes(out + d, gated(d, lanes), lanes); });
+    } else {
+      store_quantized(out, op.quantized + (row * op.width + block.begin) / kGroupSize, width, quantizer,
+                      [&](int32_t d) { return gated(d, kLanes); });
+    }
   }
 }
 
-// Columns begin … end - 1 of a row; multiples of 32 if it is quantised.
-inline void activate_columns(const GatedActivationOp& op, int64_t row, int32_t begin, int32_t end) {
+inline void activate(const GatedActivationOp& op, const GatedBlock& block) {
   if (op.activation == Activation::kSilu) {
-    gated_activation_columns<Activation::kSilu>(op, row, begin, end);
+    activate_block<Activation::kSilu>(op, block);
   } else {
-    gated_activation_columns<Activation::kGeluTanh>(op, row, begin, end);
+    activate_block<Activation::kGeluTanh>(op, block);
   }
 }
 
@@ -124,8 +161,11 @@ inline void activate_columns(const GatedActivationOp& op, int64_t row, int32_t b
   constexpr int32_t kColumns = 512;  // of one unit: one row is work for several workers
   const int32_t units_per_row = (op.width + kColumns - 1) / kColumns;
   for_claimed(worker, int64_t{step.num_tokens} * units_per_row, [&](int64_t unit) {
+    const int64_t row = unit / units_per_row;
     const int32_t begin = static_cast<int32_t>(unit % units_per_row) * kColumns;
-    activate_columns(op, unit / units_per_row, begin, begin + kColumns < op.width ? begin + kColumns : op.width);
+    const int32_t end = begin + kColumns < op.width ? begin + kColumns : op.width;
+    const float* gate = op.gate_up + row * 2 * op.width + begin;
+    activate(op, {gate, gate + op.width, 2 * int64_t{op.width}, row, row + 1, begin, end});
   });
 }
 

@@ -21,7 +21,8 @@ struct Format {
   static constexpr int kQuantBytes = kFourBits ? 256 : 512;
   static constexpr int kScaleSize = kFloat32Scales ? 4 : 2;
   static constexpr int kScaleVectorBytes = kPanelColumns * kScaleSize;
-  static constexpr int kScaleBytes = kScaleVectorBytes * (kTwoMinima ? 4 : kHasMinimum || kTwoScales ? 2 : 1);
+  static constexpr int kNumScales = kTwoMinima ? 4 : kHasMinimum || kTwoScales ? 2 : 1;
+  static constexpr int kScaleBytes = kScaleVectorBytes * kNumScales;
 
   OCTAVO_INLINE vf load_scale(const std::byte* p) {
     if constexpr (kFloat32Scales) {
@@ -38,43 +39,41 @@ struct IntegerColumns {
   const std::byte* scales;
 };
 
-// Exact sums over the halves of a group: kCols column vectors by kRows rows, weights 0 … 15. A quad of activations
-// is loaded once for all columns: loads are as scarce as multiplications.
+// Exact sums over half `which` of a group: kCols column vectors by kRows rows, weights 0 … 15. A quad of activations is
+// loaded once for all columns: loads are as scarce as multiplications. One half at a time, since a register that has to
+// go to memory meanwhile takes the multipliers' time (AVX-512: of both, for a cycle).
 template <int kRows, int kCols>
 OCTAVO_INLINE void sum_four_bits(const IntegerColumns (&columns)[kCols], const QuantizedGroup* x, int64_t x_stride,
-                                 vi (&half0)[kRows][kCols], vi (&half1)[kRows][kCols]) {
-  quad_sum sum0[kRows][kCols];
-  quad_sum sum1[kRows][kCols];
+                                 int which, vi (&half)[kRows][kCols]) {
+  quad_sum sum[kRows][kCols];
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kCols; ++c) sum0[r][c] = sum1[r][c] = quad_zero();
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) sum[r][c] = quad_zero();
   }
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    vbytes low[kCols], high[kCols];
+    vbytes weights[kCols];
+#pragma GCC unroll 16
     for (int c = 0; c < kCols; ++c) {
       const vbytes both = load_bytes(columns[c].quants + j * 64);
-      low[c] = low_nibbles(both);
-      high[c] = high_nibbles(both);
+      weights[c] = which == 0 ? low_nibbles(both) : high_nibbles(both);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const vbytes first = splat_quad(x[r * x_stride].q + 4 * j), second = splat_quad(x[r * x_stride].q + 16 + 4 * j);
+      const vbytes quad = splat_quad(x[r * x_stride].q + which * 16 + 4 * j);
 #pragma GCC unroll 16
-      for (int c = 0; c < kCols; ++c) {
-        sum0[r][c] = quad_add(sum0[r][c], low[c], first);
-        sum1[r][c] = quad_add(sum1[r][c], high[c], second);
-      }
+      for (int c = 0; c < kCols; ++c) sum[r][c] = quad_add(sum[r][c], weights[c], quad);
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kCols; ++c) {
-      half0[r][c] = quad_total(sum0[r][c]);
-      half1[r][c] = quad_total(sum1[r][c]);
-    }
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) half[r][c] = quad_total(sum[r][c]);
   }
 }
 
-// The same with signed weights of 8 bits, one half at a time.
+// The same with signed weights of 8 bits.
 template <int kRows, int kCols>
 OCTAVO_INLINE void sum_eight_bits(const IntegerColumns (&columns)[kCols], const QuantizedGroup* x, int64_t x_stride,
                                   int which, vi (&half)[kRows][kCols]) {
@@ -99,43 +98,48 @@ OCTAVO_INLINE float quant_sum(const QuantizedGroup& group, int half) {
 }
 
 // A group's exact sums of one row and column vector become a product, added to `sum`.
-template <PanelKind kKind>
-OCTAVO_INLINE vf add_product(vf sum, vi half0, vi half1, const QuantizedGroup& group, const std::byte* scales) {
-  using F = Format<kKind>;
-  const auto scale = [scales](int vector) { return F::load_scale(scales + vector * F::kScaleVectorBytes); };
+template <class F>
+OCTAVO_INLINE vf add_product(vf sum, vi half0, vi half1, const QuantizedGroup& group, const vf (&scale)[F::kNumScales]) {
   const vf first = mul(to_float(half0), vsplat(group.scale[0]));
   if constexpr (F::kTwoScales) {
-    sum = fma(first, scale(0), sum);
-    sum = fma(mul(to_float(half1), vsplat(group.scale[1])), scale(1), sum);
+    sum = fma(first, scale[0], sum);
+    sum = fma(mul(to_float(half1), vsplat(group.scale[1])), scale[1], sum);
   } else {
-    sum = fma(fma(to_float(half1), vsplat(group.scale[1]), first), scale(0), sum);
+    sum = fma(fma(to_float(half1), vsplat(group.scale[1]), first), scale[0], sum);
   }
-  if constexpr (F::kHasMinimum) sum = fma(scale(1), vsplat(group.minimum_factor), sum);
+  if constexpr (F::kHasMinimum) sum = fma(scale[1], vsplat(group.minimum_factor), sum);
   if constexpr (F::kTwoMinima) {
     for (int half = 0; half < 2; ++half) {
-      sum = fma(scale(2 + half), vsplat(group.scale[half] * quant_sum(group, half)), sum);
+      sum = fma(scale[2 + half], vsplat(group.scale[half] * quant_sum(group, half)), sum);
     }
   }
   return sum;
 }
 
 // Adds one group's products to `acc`.
-template <PanelKind kKind, int kRows, int kCols>
+template <class F, int kRows, int kCols>
 OCTAVO_INLINE void add_group(const IntegerColumns (&columns)[kCols], const QuantizedGroup* x, int64_t x_stride,
                              vf (&acc)[kRows][kCols]) {
   vi half0[kRows][kCols];
   vi half1[kRows][kCols];
-  if constexpr (Format<kKind>::kFourBits) {
-    sum_four_bits(columns, x, x_stride, half0, half1);
+  if constexpr (F::kFourBits) {
+    sum_four_bits(columns, x, x_stride, 0, half0);
+    sum_four_bits(columns, x, x_stride, 1, half1);
   } else {
     sum_eight_bits(columns, x, x_stride, 0, half0);
     sum_eight_bits(columns, x, x_stride, 1, half1);
   }
+  vf scale[kCols][F::kNumScales];
 #pragma GCC unroll 16
   for (int c = 0; c < kCols; ++c) {
+#pragma GCC unroll 4
+    for (int i = 0; i < F::kNumScales; ++i) scale[c][i] = F::load_scale(columns[c].scales + i * F::kScaleVectorBytes);
+  }
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      acc[r][c] = add_product<kKind>(acc[r][c], half0[r][c], half1[r][c], x[r * x_stride], columns[c].scales);
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) {
+      acc[r][c] = add_product<F>(acc[r][c], half0[r][c], half1[r][c], x[r * x_stride], scale[c]);
     }
   }
 }
@@ -179,34 +183,36 @@ constexpr int panels_of(int cols) { return cols > kParts ? cols / kParts : 1; }
 struct TileWeights {
   const Panels& part;
   const std::byte* panel;
-  const std::byte* following;  // the panel that the worker reads after the tile's last; null: nothing is fetched
+  const std::byte* following;  // the panel that the worker reads after the tile's last
 };
 
 // The tile's sums over k. Column vector c is slice (first_slice + c) % kParts of panel (first_slice + c) / kParts.
-template <PanelKind kKind, int kRows, int kCols>
+template <PanelKind kKind, bool kFetches, int kRows, int kCols>
 OCTAVO_INLINE void integer_tile(const TileWeights& weights, int first_slice, const QuantizedGroup* x, int64_t x_stride,
                                 vf (&acc)[kRows][kCols]) {
   using F = Format<kKind>;
   const Panels& part = weights.part;
-  const bool fetches = weights.following != nullptr;
   const int64_t num_groups = part.depth / kGroupSize;
   const Prefetch ahead(part, panels_of(kCols), weights.following - weights.panel);
   IntegerColumns columns[kCols];
+#pragma GCC unroll 16
   for (int c = 0; c < kCols; ++c) {
     const int slice = (first_slice + c) % kParts;
     const std::byte* base = weights.panel + (first_slice + c) / kParts * part.stride;
     columns[c].quants = base + slice * kWidth * 4;
     columns[c].scales = base + num_groups * F::kQuantBytes + slice * kWidth * F::kScaleSize;
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) acc[r][c] = vsplat(0.0f);
   }
   for (int64_t g = 0; g < num_groups; ++g) {
-    if (fetches) {
+    if constexpr (kFetches) {
 #pragma GCC unroll 16
       for (int c = 0; c < kCols; ++c) {
         if ((first_slice + c) % kParts == 0) ahead.run<F>(columns[c], g);
       }
     }
-    add_group<kKind>(columns, x + g, x_stride, acc);
+    add_group<F>(columns, x + g, x_stride, acc);
+#pragma GCC unroll 16
     for (int c = 0; c < kCols; ++c) {
       columns[c].quants += F::kQuantBytes;
       columns[c].scales += F::kScaleBytes;

@@ -17,6 +17,7 @@
 //   swap_lanes<n>                              lane i gets lane i ^ n's
 //   less greater equal is_nan first_lanes(n) any(mask) select(mask, if_true, if_false)
 //   tree_sum reduce_max (reduce_add: integers) lane i with i + 8, then i + 4, i + 2, i + 1
+//   reduce_max_each reduce_add_each            of 16 vectors of integers
 #pragma once
 
 #include <cstddef>
@@ -278,6 +279,50 @@ OCTAVO_INLINE int32_t reduce_max(i32x16 a) {
   int32_t largest = lanes[0];
   for (int i = 1; i < kLanes; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
   return largest;
+}
+#endif
+
+// Sixteen reductions at once, exact ones, whose order is free: lane i of the result is that of vector i.
+#if defined(OCTAVO_SIMD_AVX512)
+// The lanes of four vectors, combined within each quarter of a register: quarter by quarter one lane for each vector.
+template <class Combine>
+OCTAVO_INLINE vi reduce_quarters(const i32x16* a, Combine combine) {
+  const auto pair = [combine](vi x, vi y) { return combine(_mm512_unpacklo_epi32(x, y), _mm512_unpackhi_epi32(x, y)); };
+  const vi ab = pair(a[0].part[0], a[1].part[0]), cd = pair(a[2].part[0], a[3].part[0]);
+  return combine(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+
+// Even and odd quarters of both, combined.
+template <class Combine>
+OCTAVO_INLINE vi combine_quarters(vi a, vi b, Combine combine) {
+  return combine(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
+
+template <class Combine>
+OCTAVO_INLINE i32x16 reduce_each(const i32x16 (&a)[kLanes], Combine combine) {
+  const vi first = combine_quarters(reduce_quarters(a, combine), reduce_quarters(a + 4, combine), combine);
+  const vi second = combine_quarters(reduce_quarters(a + 8, combine), reduce_quarters(a + 12, combine), combine);
+  return {{combine_quarters(first, second, combine)}};
+}
+
+OCTAVO_INLINE i32x16 reduce_max_each(const i32x16 (&a)[kLanes]) {
+  return reduce_each(a, [](vi x, vi y) { return max(x, y); });
+}
+
+OCTAVO_INLINE i32x16 reduce_add_each(const i32x16 (&a)[kLanes]) {
+  return reduce_each(a, [](vi x, vi y) { return add(x, y); });
+}
+#else
+OCTAVO_INLINE i32x16 reduce_max_each(const i32x16 (&a)[kLanes]) {
+  int32_t lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = reduce_max(a[i]);
+  return load16_int(lanes);
+}
+
+OCTAVO_INLINE i32x16 reduce_add_each(const i32x16 (&a)[kLanes]) {
+  int32_t lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = reduce_add(a[i]);
+  return load16_int(lanes);
 }
 #endif
 
