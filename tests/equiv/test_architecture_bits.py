@@ -4,6 +4,9 @@ beside requests with LoRA adapters.
 `test_same_bits` has many more settings, for llama alone.
 """
 
+import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,15 +27,20 @@ def bits_of(output: RequestOutput) -> tuple[object, ...]:
     return tuple(choice.token_ids), str(entries)
 
 
-def engine(path: Path, **options: object) -> LLM:
-    defaults = {"kernels": "native", "num_threads": 2, "max_model_len": 128, "kv_cache_memory": "4MiB"}
-    return LLM(str(path), **{**defaults, **options})
+@pytest.fixture(scope="module", params=["float16", "int8"])
+def engine(request: pytest.FixtureRequest, tiny_architecture: Path) -> Callable[..., LLM]:
+    """Makes engines with a cache of one number format."""
+    config = json.loads((tiny_architecture / "config.json").read_text(encoding="utf-8"))
+    if request.param == "int8" and config["head_dim"] % 16:
+        pytest.skip(f"heads of {config['head_dim']}: an int8 cache needs a multiple of 16")
+    sizes = {"num_threads": 2, "max_model_len": 128, "kv_cache_memory": "4MiB"}
+    return partial(LLM, str(tiny_architecture), kernels="native", kv_dtype=request.param, **sizes)
 
 
 @pytest.fixture(scope="module")
-def alone(tiny_architecture: Path) -> list[tuple[object, ...]]:
+def alone(engine: Callable[..., LLM]) -> list[tuple[object, ...]]:
     """Each prompt on an engine that has seen nothing like it, in one piece."""
-    with engine(tiny_architecture, enable_prefix_caching=False) as llm:
+    with engine(enable_prefix_caching=False) as llm:
         return [bits_of(llm.generate([{"prompt_token_ids": ids}], SAMPLED)[0]) for ids in PROMPTS]
 
 
@@ -40,9 +48,9 @@ def test_prompts_give_different_texts(alone):
     assert len({bits[0] for bits in alone}) == len(PROMPTS)
 
 
-def test_in_a_batch_cold_and_warm(tiny_architecture, alone):
+def test_in_a_batch_cold_and_warm(engine, alone):
     prompts = [{"prompt_token_ids": ids} for ids in PROMPTS]
-    with engine(tiny_architecture) as llm:
+    with engine() as llm:
         cold, warm = llm.generate(prompts, SAMPLED), llm.generate(prompts, SAMPLED)
     assert [bits_of(output) for output in cold] == alone
     assert [bits_of(output) for output in warm] == alone
@@ -50,13 +58,13 @@ def test_in_a_batch_cold_and_warm(tiny_architecture, alone):
 
 
 @pytest.mark.parametrize("budget", [5, 16])
-def test_chunked(tiny_architecture, alone, budget):
+def test_chunked(engine, alone, budget):
     prompts = [{"prompt_token_ids": ids} for ids in PROMPTS]
-    with engine(tiny_architecture, max_num_batched_tokens=budget, max_num_seqs=4) as llm:
+    with engine(max_num_batched_tokens=budget, max_num_seqs=4) as llm:
         assert [bits_of(output) for output in llm.generate(prompts, SAMPLED)] == alone
 
 
-def test_beside_requests_with_adapters(tiny_architecture, alone, tmp_path):
+def test_beside_requests_with_adapters(tiny_architecture, engine, alone, tmp_path):
     loras = [
         LoRARequest(
             name, lora_path=str(write_lora(tmp_path / name, lora_tensors_of(tiny_architecture, rank=rank)))
@@ -65,13 +73,13 @@ def test_beside_requests_with_adapters(tiny_architecture, alone, tmp_path):
     ]
     prompts = [{"prompt_token_ids": ids} for ids in PROMPTS]
     choices = [loras[0], loras[1], loras[1], loras[0]]
-    with engine(tiny_architecture, enable_prefix_caching=False) as llm:
+    with engine(enable_prefix_caching=False) as llm:
         adapted = [
             bits_of(llm.generate([prompt], SAMPLED, lora_request=lora)[0])
             for prompt, lora in zip(prompts, choices, strict=True)
         ]
     assert not set(adapted) & set(alone)
     named = tuple(f"{lora.lora_name}={lora.lora_path}" for lora in loras)
-    with engine(tiny_architecture, max_num_batched_tokens=48, lora=named) as llm:
+    with engine(max_num_batched_tokens=48, lora=named) as llm:
         outputs = llm.generate([*prompts, *prompts], SAMPLED, lora_request=[None] * 4 + choices)
     assert [bits_of(output) for output in outputs] == [*alone, *adapted]
