@@ -17,6 +17,7 @@ from octavo.kv.spec import KVCacheSpec, KVDtype
 
 BLOCK_SIZE = 16
 TOLERANCE = 2e-5
+INT8_TOLERANCE = 1e-3  # weights are integers of 14 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,8 @@ class AttentionSize:
         new = "" if self.num_new_tokens == 1 else f"{self.num_new_tokens} new of "
         layers = "" if self.num_layers == 1 else f", {self.num_layers} layers"
         heads = f"{self.num_heads}/{self.num_kv_heads} heads × {self.head_dim}"
-        return f"{self.num_requests} × {new}{self.context:,}, {heads}{layers}"
+        dtype = "" if self.kv_dtype == "float16" else f", {self.kv_dtype}"
+        return f"{self.num_requests} × {new}{self.context:,}, {heads}{layers}{dtype}"
 
     @property
     def num_tokens(self) -> int:
@@ -71,18 +73,23 @@ class AttentionSize:
 
     @property
     def num_operations(self) -> int:
-        """Of the scores and of the weighted sums; softmax left out."""
+        """Of the scores and of the weighted sums, which int8 computes in two pieces; softmax left out."""
         past = self.context - self.num_new_tokens
         pairs = self.num_new_tokens * (2 * past + self.num_new_tokens + 1) // 2
-        return 4 * self.num_layers * self.num_requests * self.num_heads * self.head_dim * pairs
+        products = 3 if self.kv_dtype == "int8" else 2
+        return 2 * products * self.num_layers * self.num_requests * self.num_heads * self.head_dim * pairs
 
 
-DECODE_SIZES = (
+_FLOAT16_DECODE = (
     AttentionSize(num_requests=32, context=2048, num_heads=9, num_kv_heads=3, head_dim=64, num_layers=4),
     AttentionSize(num_requests=1, context=8192, num_heads=9, num_kv_heads=3, head_dim=64, num_layers=30),
     AttentionSize(num_requests=8, context=2048, num_heads=32, num_kv_heads=8, head_dim=64, num_layers=4),
     AttentionSize(num_requests=8, context=2048, num_heads=32, num_kv_heads=8, head_dim=128, num_layers=4),
     AttentionSize(num_requests=8, context=2048, num_heads=4, num_kv_heads=1, head_dim=256, num_layers=8),
+)
+# Twice the layers, so that no cache holds their K and V either.
+DECODE_SIZES = _FLOAT16_DECODE + tuple(
+    replace(size, kv_dtype="int8", num_layers=2 * size.num_layers) for size in _FLOAT16_DECODE
 )
 PREFILL_SIZES = tuple(
     AttentionSize(
@@ -92,7 +99,9 @@ PREFILL_SIZES = tuple(
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
+        kv_dtype=kv_dtype,
     )
+    for kv_dtype in ("float16", "int8")
     for context, num_heads, num_kv_heads, head_dim in (
         (512, 9, 3, 64),
         (2560, 9, 3, 64),
@@ -100,6 +109,7 @@ PREFILL_SIZES = tuple(
         (2560, 4, 1, 256),
     )
 )
+SHUFFLED_SIZES = (DECODE_SIZES[0], DECODE_SIZES[len(_FLOAT16_DECODE)])
 
 
 def attention_cases() -> Iterator[KernelCase]:
@@ -108,10 +118,10 @@ def attention_cases() -> Iterator[KernelCase]:
         yield KernelCase(
             op="attention decode" if size.num_new_tokens == 1 else "attention prefill",
             size=size.title,
-            peak="float",
+            peak="integer" if size.kv_dtype == "int8" else "float",
             prepare=partial(_prepare, size),
             error=partial(_error, _small(size)),
-            tolerance=TOLERANCE,
+            tolerance=INT8_TOLERANCE if size.kv_dtype == "int8" else TOLERANCE,
         )
 
 

@@ -1,10 +1,11 @@
 """`octavo bench kernels`: each op against the reference, and its time against what the machine allows."""
 
-from collections.abc import Iterable, Iterator
+import statistics
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from octavo.bench.kernel_case import KernelCase, KernelOptions
-from octavo.bench.limits import Limits, timed_runs
+from octavo.bench.kernel_case import KernelCase, KernelOptions, PreparedKernel
+from octavo.bench.limits import Limits, run_seconds, timed_runs
 from octavo.bench.report import Column
 from octavo.bench.spread import Spread, significant
 from octavo.errors import EngineError
@@ -23,7 +24,8 @@ class KernelResult(NamedTuple):
     bound: str | None
     """What limits it: "read", "integer" or "float"; ``None`` where the operands stay in a cache."""
     fraction: float | None
-    """The least time that the machine allows, over the median."""
+    """The least time that the machine allows, over the median. Where reading limits it: its rate over that of
+    a pass over memory right after it, the median of such pairs."""
     error: float
     """Against the reference, over the row's largest magnitude."""
 
@@ -60,8 +62,16 @@ COLUMNS = (
 )
 
 
+class Machine(NamedTuple):
+    """What the cases are compared with."""
+
+    limits: Limits
+    read_rate: Callable[[], float]
+    """Bytes a second of one pass over memory, now."""
+
+
 def run_kernels(
-    cases: Iterable[KernelCase], options: KernelOptions, limits: Limits, *, seconds: float = CASE_SECONDS
+    cases: Iterable[KernelCase], options: KernelOptions, machine: Machine, *, seconds: float = CASE_SECONDS
 ) -> Iterator[KernelResult]:
     """Check and time one case after the other.
 
@@ -72,10 +82,10 @@ def run_kernels(
         EngineError: a result is further from the reference than its sums allow.
     """
     for case in cases:
-        yield _run_case(case, options, limits, seconds=seconds)
+        yield _run_case(case, options, machine, seconds=seconds)
 
 
-def _run_case(case: KernelCase, options: KernelOptions, limits: Limits, *, seconds: float) -> KernelResult:
+def _run_case(case: KernelCase, options: KernelOptions, machine: Machine, *, seconds: float) -> KernelResult:
     error = case.error(options)
     if not error <= case.tolerance:
         raise EngineError(
@@ -83,11 +93,14 @@ def _run_case(case: KernelCase, options: KernelOptions, limits: Limits, *, secon
             f"{case.tolerance:.1e}; a wrong result has no speed"
         )
     kernel = case.prepare(options)
+    bound = case.peak and machine.limits.bound(kernel.num_bytes, kernel.num_operations, case.peak)
     try:
         spread = Spread.of(timed_runs(kernel.run, budget=seconds))
+        fraction = bound and bound.seconds / spread.median
+        if bound and bound.name == "read":
+            fraction = _share_of_reading(kernel, machine, budget=seconds)
     finally:
         kernel.close()
-    bound = case.peak and limits.bound(kernel.num_bytes, kernel.num_operations, case.peak)
     return KernelResult(
         op=case.op,
         size=case.size,
@@ -95,6 +108,18 @@ def _run_case(case: KernelCase, options: KernelOptions, limits: Limits, *, secon
         num_bytes=kernel.num_bytes,
         num_operations=kernel.num_operations,
         bound=bound.name if bound else None,
-        fraction=bound.seconds / spread.median if bound else None,
+        fraction=fraction,
         error=error,
     )
+
+
+def _share_of_reading(kernel: PreparedKernel, machine: Machine, *, budget: float) -> float:
+    """Median of the kernel's rate over that of a pass over memory right after it."""
+    shares: list[float] = []
+
+    def compare() -> None:
+        rate = kernel.num_bytes / run_seconds(kernel.run)
+        shares.append(rate / machine.read_rate())
+
+    timed_runs(compare, budget=budget)
+    return statistics.median(shares)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -40,27 +40,55 @@ class Bound(NamedTuple):
     seconds: float
 
 
-def measure_limits(*, isa: str = "auto", num_threads: int) -> Limits:
-    """Read memory and compute in registers, as fast as the instruction set allows.
+class LimitProbe:
+    """Reads memory and computes in registers, as fast as an instruction set allows.
 
     Raises:
         KernelUnavailableError: no native library, or ``isa`` cannot run here.
     """
-    library = load_library()
-    pool = NativePool(num_threads, library=library)
-    try:
-        probe = NativeProbe(library=library, pool=pool, isa=choose_isa(isa))
+
+    def __init__(self, *, isa: str = "auto", num_threads: int) -> None:
+        library = load_library()
+        self._pool = NativePool(num_threads, library=library)
+        try:
+            self._probe = NativeProbe(library=library, pool=self._pool, isa=choose_isa(isa))
+        except BaseException:
+            self._pool.close()
+            raise
         size = 8 * last_level_cache()
-        buffer = np.ones(size - size % PROBE_BYTES, dtype=np.uint8)
+        self._buffer = np.ones(size - size % PROBE_BYTES, dtype=np.uint8)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    def read_rate(self) -> float:
+        """Bytes a second of one pass over a buffer that no cache holds.
+
+        For what is compared with it pass by pass: bandwidth is not the same from one minute to the next.
+        """
+        return self._buffer.nbytes / run_seconds(self._read)
+
+    def limits(self) -> Limits:
+        """The best of several short runs of each kind."""
         return Limits(
-            read=buffer.nbytes / best_seconds(lambda: probe.read(buffer)),
-            integer=probe.integer_operations(_REPETITIONS)
-            / best_seconds(lambda: probe.integer_operations(_REPETITIONS)),
-            float=probe.float_operations(_REPETITIONS)
-            / best_seconds(lambda: probe.float_operations(_REPETITIONS)),
+            read=self._buffer.nbytes / best_seconds(self._read),
+            integer=self._probe.integer_operations(_REPETITIONS)
+            / best_seconds(lambda: self._probe.integer_operations(_REPETITIONS)),
+            float=self._probe.float_operations(_REPETITIONS)
+            / best_seconds(lambda: self._probe.float_operations(_REPETITIONS)),
         )
-    finally:
-        pool.close()
+
+    def _read(self) -> None:
+        self._probe.read(self._buffer)
+
+
+def measure_limits(*, isa: str = "auto", num_threads: int) -> Limits:
+    """The limits alone, see `LimitProbe`."""
+    with LimitProbe(isa=isa, num_threads=num_threads) as probe:
+        return probe.limits()
 
 
 def best_seconds(run: Callable[[], object], *, budget: float = PROBE_SECONDS) -> float:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.bench.attention_cases import attention_cases, shuffled_over_in_order
+from octavo.bench.attention_cases import SHUFFLED_SIZES, attention_cases, shuffled_over_in_order
 from octavo.bench.kernel_case import KernelCase, KernelOptions
-from octavo.bench.kernels import COLUMNS, run_kernels
-from octavo.bench.limits import Limits, measure_limits
+from octavo.bench.kernels import COLUMNS, Machine, run_kernels
+from octavo.bench.limits import LimitProbe, Limits, measure_limits
 from octavo.bench.linear_cases import linear_cases
 from octavo.bench.machine import describe_machine
 from octavo.bench.noise import QUIET_SHARE, Meter, wait_until_quiet
@@ -53,15 +53,22 @@ def report_kernels(
     cases = _cases(ops, [_quantization(name) for name in formats])
     report = _report("kernels", COLUMNS, options._asdict())
     _wait("kernels", wait)
-    with Meter() as meter:
-        limits = measure_limits(isa=options.isa, num_threads=options.num_threads)
+    with Meter() as meter, LimitProbe(isa=options.isa, num_threads=options.num_threads) as probe:
+        limits = probe.limits()
         report.limits = _limit_rates(limits)
-        for result in run_kernels(cases, options, limits, seconds=seconds):
+        for result in run_kernels(cases, options, Machine(limits, probe.read_rate), seconds=seconds):
             _say(f"{result.op}, {result.size}: {result.seconds.scaled(1e6).format()} µs")
             report.add(result.as_row())
         if ops in ("all", "attention"):
-            ratio = shuffled_over_in_order(options)
-            report.add({"op": "attention decode", "size": SHUFFLED_OVER_IN_ORDER, "rate": ratio})
+            for size in SHUFFLED_SIZES:
+                ratio = shuffled_over_in_order(options, size=size)
+                report.add(
+                    {
+                        "op": "attention decode",
+                        "size": f"{SHUFFLED_OVER_IN_ORDER}, {size.kv_dtype}",
+                        "rate": ratio,
+                    }
+                )
     report.others = meter.others
     _finish(report, json)
 

@@ -7,7 +7,7 @@ import pytest
 
 from octavo.bench.attention_cases import DECODE_SIZES, AttentionSize, attention_cases, shuffled_over_in_order
 from octavo.bench.kernel_case import KernelCase, KernelOptions, PreparedKernel, largest_error
-from octavo.bench.kernels import COLUMNS, run_kernels
+from octavo.bench.kernels import COLUMNS, Machine, run_kernels
 from octavo.bench.limits import Limits
 from octavo.bench.linear_cases import linear_cases
 from octavo.bench.row_cases import row_cases
@@ -19,6 +19,7 @@ from octavo.kernels.select import available_isas
 from octavo.kernels.weight import Quantization
 
 LIMITS = Limits(read=10e9, integer=100e9, float=50e9)
+MACHINE = Machine(LIMITS, read_rate=lambda: 10e9)
 OPTIONS = KernelOptions("auto", 1)
 
 
@@ -39,17 +40,28 @@ def test_the_slower_of_reading_and_computing_is_the_limit():
 
 
 def test_a_row_has_every_column():
-    [result] = run_kernels([make_case()], OPTIONS, LIMITS, seconds=0.0)
+    [result] = run_kernels([make_case(num_bytes=0)], OPTIONS, MACHINE, seconds=0.0)
     row = result.as_row()
     assert {column.key for column in COLUMNS} <= set(row)
-    assert math.isclose(result.fraction, 1e-7 / result.seconds.median)
+    assert math.isclose(result.fraction, 5e-10 / result.seconds.median)
+    assert result.rate.endswith(" GOP/s")
+
+
+def test_reading_is_compared_with_passes_over_memory_in_turn():
+    order = []
+    kernel = PreparedKernel(lambda: order.append("kernel"), lambda: None, 1_000, 50)
+    case = make_case()._replace(prepare=lambda _options: kernel)
+    machine = Machine(LIMITS, read_rate=lambda: order.append("read") or 1e30)
+    [result] = run_kernels([case], OPTIONS, machine, seconds=0.0)
+    assert order[-4:] == ["kernel", "read", "kernel", "read"]
+    assert 0 < result.fraction < 1e-15  # of the passes' rate, not of the limit's
     assert result.rate.endswith(" GB/s")
 
 
 @pytest.mark.parametrize("error", [1e-4, math.nan])
 def test_a_wrong_result_is_not_timed(error):
     with pytest.raises(EngineError, match="a wrong result has no speed"):
-        list(run_kernels([make_case(error=error)], OPTIONS, LIMITS, seconds=0.0))
+        list(run_kernels([make_case(error=error)], OPTIONS, MACHINE, seconds=0.0))
 
 
 def test_errors_are_relative_to_the_row():
