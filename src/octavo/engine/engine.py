@@ -107,7 +107,7 @@ class Engine:
     @property
     def num_output_tokens(self) -> int:
         """Tokens generated since the start, over all requests."""
-        return self._outputs.num_output_tokens
+        return self.telemetry.num_generation_tokens
 
     @property
     def request_ids(self) -> list[str]:
@@ -165,7 +165,7 @@ class Engine:
             cache_salt=cache_salt,
             adapter=loaded,
         )
-        progress = self._outputs.prepare(request_id, names, prompt=prompt, first=requests[0])
+        progress = self._outputs.prepare(request_id, requests, prompt=prompt)
         # Nothing can fail after the scheduler has taken them.
         self.core.add(*requests)
         self._outputs.add(progress)

@@ -12,7 +12,6 @@ from octavo.engine.choice import Choice
 from octavo.engine.token_text import logprobs_with_text
 from octavo.engine.tokenizer import Tokenizer
 from octavo.errors import OctavoError
-from octavo.kv.receipt import CacheReceipt
 from octavo.outputs import Logprobs, RequestOutput
 from octavo.sampling_params import RequestOutputKind
 from octavo.sched.request import FinishReason, Request
@@ -42,14 +41,17 @@ class RequestProgress:
 
     request_id: str
     prompt: str | None
-    prompt_token_ids: Sequence[int]
-    output_kind: RequestOutputKind
+    first: Request
+    """The first of the scheduler's requests."""
     choices: dict[str, Choice]
     """By the id of the scheduler's request, in order."""
     prompt_logprobs: list[Logprobs | None] | None
-    num_cached_tokens: int = 0
     embedding: Sequence[float] | None = None
-    cache_receipt: CacheReceipt | None = None
+
+    @property
+    def output_kind(self) -> RequestOutputKind:
+        """When what is told."""
+        return self.first.sampling_params.output_kind
 
     @property
     def is_finished(self) -> bool:
@@ -65,16 +67,17 @@ class RequestProgress:
         """What is to be told now that ``changed`` have changed."""
         is_delta = self.output_kind is RequestOutputKind.DELTA
         told = changed if is_delta else self.choices.values()
+        has_token = self.first.num_output_tokens > 0
         output = RequestOutput(
             self.request_id,
             self.prompt,
-            self.prompt_token_ids,
+            self.first.prompt_token_ids,
             [choice.take_output() for choice in told],
             self.prompt_logprobs,
-            self.num_cached_tokens,
+            self.first.num_cached_tokens if has_token else 0,
             self.is_finished,
             self.embedding,
-            self.cache_receipt,
+            self.first.cache_receipt if has_token else None,
         )
         if is_delta:
             self.prompt_logprobs = None
@@ -82,17 +85,13 @@ class RequestProgress:
 
 
 class OutputProcessor:
-    """Keeps the text side of every request under way.
-
-    Attributes:
-        num_output_tokens: tokens generated since the start, over all requests.
-    """
+    """Keeps the text side of every request under way."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.num_output_tokens = 0
         self._tokenizer = tokenizer
         self._requests: dict[str, RequestProgress] = {}
         self._choices: dict[str, tuple[RequestProgress, Choice]] = {}
+        self._quiet: set[str] = set()  # those that need not hear of every token
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._requests
@@ -102,54 +101,46 @@ class OutputProcessor:
         """The callers' requests under way, oldest first."""
         return list(self._requests)
 
-    def prepare(
-        self,
-        request_id: str,
-        choice_ids: Sequence[str],
-        *,
-        prompt: str | None,
-        first: Request,
-    ) -> RequestProgress:
+    def prepare(self, request_id: str, requests: Sequence[Request], *, prompt: str | None) -> RequestProgress:
         """Make everything that a request needs here, for `add`.
 
-        Choice i is the scheduler's request ``choice_ids[i]``, of which ``first`` is the first.
+        Args:
+            request_id: of the caller's request.
+            requests: the scheduler's, one for each continuation, with no token of output.
+            prompt: the text of the prompt, if there is one.
         """
-        params = first.sampling_params
-        choices = {
-            choice_id: Choice(self._tokenizer, params, index=index, seed=first.seed)
-            for index, choice_id in enumerate(choice_ids)
-        }
+        first = requests[0]
+        choices = {request.request_id: Choice(self._tokenizer, request) for request in requests}
         # The first token has none, and those of the others come all at once; until then there are none.
-        has_them = params.prompt_logprobs is not None and first.num_prompt_tokens == 1
+        has_them = first.sampling_params.prompt_logprobs is not None and first.num_prompt_tokens == 1
         prompt_logprobs: list[Logprobs | None] | None = [None] if has_them else None
-        return RequestProgress(
-            request_id, prompt, first.prompt_token_ids, params.output_kind, choices, prompt_logprobs
-        )
+        return RequestProgress(request_id, prompt, first, choices, prompt_logprobs)
 
     def add(self, progress: RequestProgress) -> None:
         """Begin a request. This cannot fail, so the scheduler and this agree on what is under way."""
         self._requests[progress.request_id] = progress
         for choice_id, choice in progress.choices.items():
             self._choices[choice_id] = progress, choice
+            if not choice.must_hear:
+                self._quiet.add(choice_id)
 
     def process(self, updates: Iterable[RequestUpdate]) -> ProcessedUpdates:
         """Take in the updates of one step; requests that ended are forgotten."""
         changed: dict[RequestProgress, list[Choice]] = {}
         stops: list[StopFound] = []
         for update in updates:
+            if update.request_id in self._quiet and update.has_only_token:
+                continue  # the request has it
             entry = self._choices.get(update.request_id)
             if entry is None:
                 continue  # aborted while the step was under way
             progress, choice = entry
-            self.num_output_tokens += update.token_id is not None
-            if choice.num_tokens == 0 == choice.index:
+            if choice.index == 0:
                 self._apply_prompt_part(progress, update)
             if choice.apply(update):
                 stops.append(StopFound(update.request_id, str(choice.stop_reason)))
-            if choice.finish_reason is not None:
-                del self._choices[update.request_id]
-            elif progress.output_kind is RequestOutputKind.FINAL_ONLY:
-                continue
+            if choice.is_finished:
+                self._forget_choice(update.request_id)
             changed.setdefault(progress, []).append(choice)
         outputs = [
             progress.take_output(choices) for progress, choices in changed.items() if progress.has_output
@@ -182,20 +173,21 @@ class OutputProcessor:
             return None
         running = [choice_id for choice_id, choice in progress.choices.items() if not choice.is_finished]
         for choice_id in running:
-            _, choice = self._choices.pop(choice_id)
-            choice.finish(reason)
+            progress.choices[choice_id].finish(reason)
+            self._forget_choice(choice_id)
         return progress.take_output([progress.choices[choice_id] for choice_id in running]), running
 
+    def _forget_choice(self, choice_id: str) -> None:
+        del self._choices[choice_id]
+        self._quiet.discard(choice_id)
+
     def _apply_prompt_part(self, progress: RequestProgress, update: RequestUpdate) -> None:
-        """Take in what comes with the first token, or instead of it."""
-        progress.num_cached_tokens = max(progress.num_cached_tokens, update.num_cached_tokens)
         progress.embedding = update.embedding
-        progress.cache_receipt = progress.cache_receipt or update.cache_receipt
         if update.prompt_logprobs:
             progress.prompt_logprobs = [None]
             progress.prompt_logprobs += (
                 logprobs_with_text(self._tokenizer, token_id, logprobs)
                 for token_id, logprobs in zip(
-                    progress.prompt_token_ids[1:], update.prompt_logprobs, strict=True
+                    progress.first.prompt_token_ids[1:], update.prompt_logprobs, strict=True
                 )
             )

@@ -59,6 +59,7 @@ class EngineTelemetry:
         last_progress_at: when a step last computed something, or work arrived at an idle engine.
         idle_reason: why the last try to schedule gave nothing although there was work; empty if it gave some.
         snapshot: the state after the last step, or up to `PUBLISH_EVERY_S` older if steps only added tokens.
+        num_generation_tokens: generated since the start, over all requests.
         on_finished: is told of every request that has ended, in the engine's thread; must return at once.
     """
 
@@ -70,13 +71,15 @@ class EngineTelemetry:
         self._scheduler = scheduler
         self._clock = clock
         self._choices: dict[str, ChoiceTimes] = {}
+        self._with_token: set[str] = set()  # choices under way that got a token in the last step
+        self._token_at = 0.0  # when that was; their own `last_token_at` is from before
         self._histograms = {name: Histogram(bounds) for name, bounds in HISTOGRAM_BOUNDS.items()}
         self._ttft = self._histograms["time_to_first_token_seconds"]
         self._itl = self._histograms["inter_token_latency_seconds"]
         self._finished: Counter[str] = Counter()
         self._aborted: Counter[str] = Counter()
         self._num_steps = self._num_failed_steps = 0
-        self._num_prompt_tokens = self._num_cached_tokens = self._num_generation_tokens = 0
+        self._num_prompt_tokens = self._num_cached_tokens = self.num_generation_tokens = 0
         self.publish()
 
     # ── the thread ──
@@ -125,27 +128,16 @@ class EngineTelemetry:
         self._num_steps += 1
         self.activity = Activity(ActivityKind.BETWEEN_STEPS, now)
         self.last_progress_at = now
-        gaps: dict[
-            float, int
-        ] = {}  # nearly always one: requests come out of the same step into the same step
+        self._note_tokens({update.request_id for update in updates if update.token_id is not None}, now)
         for update in updates:
+            if update.finish_reason is None:
+                continue
             choice = self._choices.get(update.request_id)
             if choice is None:
                 continue  # aborted while the step was under way
-            if update.token_id is not None:
-                if choice.last_token_at is None:
-                    self._note_first_token(choice, now)
-                else:
-                    gap = now - choice.last_token_at
-                    gaps[gap] = gaps.get(gap, 0) + 1
-                choice.last_token_at = now
-            elif update.embedding is not None:
+            if update.embedding is not None:
                 self._count_prompt(choice.request)
-            if update.finish_reason is not None:
-                self._end(choice, update.finish_reason, now)
-        for gap, num_tokens in gaps.items():
-            self._num_generation_tokens += num_tokens
-            self._itl.observe(gap, num_tokens)
+            self._end(choice, update.finish_reason, now)
 
     def step_failed(self) -> None:
         """The step was rolled back."""
@@ -186,10 +178,26 @@ class EngineTelemetry:
             choice.scheduled_at = now
             choice.record.scheduled_at = choice.record.scheduled_at or now
 
+    def _note_tokens(self, choice_ids: set[str], now: float) -> None:
+        """Each of these has a new token; nearly always they had one in the step before as well."""
+        choices, before = self._choices, self._with_token
+        self._with_token = choice_ids & choices.keys()
+        self.num_generation_tokens += len(self._with_token)
+        if go_on := before & self._with_token:
+            self._itl.observe(now - self._token_at, len(go_on))
+        for choice_id in before - go_on:
+            choices[choice_id].last_token_at = self._token_at
+        for choice_id in self._with_token - go_on:
+            choice = choices[choice_id]
+            if choice.last_token_at is None:
+                self._note_first_token(choice, now)
+            else:
+                self._itl.observe(now - choice.last_token_at)
+        self._token_at = now
+
     def _note_first_token(self, choice: ChoiceTimes, now: float) -> None:
         record = choice.record
         choice.first_token_at = now
-        self._num_generation_tokens += 1
         self._has_news = True
         self._ttft.observe(now - record.arrived_at)
         self._count_prompt(choice.request)
@@ -201,7 +209,11 @@ class EngineTelemetry:
         self._num_cached_tokens += request.num_cached_tokens
 
     def _end(self, choice: ChoiceTimes, reason: FinishReason, now: float) -> None:
-        del self._choices[choice.request.request_id]
+        choice_id = choice.request.request_id
+        if choice_id in self._with_token:
+            self._with_token.remove(choice_id)
+            choice.last_token_at = self._token_at
+        del self._choices[choice_id]
         self._has_news = True
         record = choice.record
         record.finish_reasons.append(reason)
@@ -266,5 +278,5 @@ class EngineTelemetry:
             stats.prefix_cache.num_hit_tokens,
             self._num_prompt_tokens,
             self._num_cached_tokens,
-            self._num_generation_tokens,
+            self.num_generation_tokens,
         )

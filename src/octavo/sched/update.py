@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from octavo.kv.receipt import CacheReceipt
 from octavo.sched.output import RequestResult, TokenLogprobs
 from octavo.sched.request import FinishReason, Request
 from octavo.sched.stop import stop_verdict
@@ -23,12 +22,13 @@ class RequestUpdate(NamedTuple):
     """The stop token id that ended it; ``None`` for the end-of-sequence token."""
     error: str | None = None
     """Why the request failed, with ``FinishReason.ERROR``."""
-    num_cached_tokens: int = 0
-    """Tokens that the first admission found in the cache."""
     embedding: Sequence[float] | None = None
     """Of the prompt; comes with the end of the request."""
-    cache_receipt: CacheReceipt | None = None
-    """What the first admission got from the cache."""
+
+    @property
+    def has_only_token(self) -> bool:
+        """Whether it tells of a new token, and of nothing else."""
+        return self.finish_reason is None and self.logprobs is None and not self.prompt_logprobs
 
 
 def apply_result(
@@ -56,10 +56,6 @@ def apply_result(
         result.prompt_logprobs,
         request.finish_reason,
         request.stop_reason,
-        None,
-        request.num_cached_tokens,
-        None,
-        request.cache_receipt,
     )
 
 

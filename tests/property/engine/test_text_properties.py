@@ -24,12 +24,13 @@ def told(kind, token_ids, end, **params):
     """Everything told of one request: text, token ids, finish reason and stop reason."""
     processor = OutputProcessor(ByteTokenizer())
     first = Request("r", (1,), SamplingParams(output_kind=kind, ignore_eos=True, **params), seed=0)
-    processor.add(processor.prepare("r", ["r"], prompt=None, first=first))
+    processor.add(processor.prepare("r", [first], prompt=None))
     outputs = []
     for number, token_id in enumerate(token_ids, start=1):
         reason = None
         if number == len(token_ids) and end != "abort":
             reason = FinishReason.STOP if end == "token" else FinishReason.LENGTH
+        first.append_token(token_id)
         outputs += processor.process([RequestUpdate("r", token_id, finish_reason=reason)]).outputs
         if "r" not in processor:
             break

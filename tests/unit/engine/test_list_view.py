@@ -16,6 +16,14 @@ def test_what_is_appended_later_does_not_show():
         view[3]
 
 
+def test_it_may_begin_later():
+    view = ListView([1, 2, 3, 4], 2)
+    assert (len(view), list(view), view[0], view[-1], view[::-1]) == (2, [3, 4], 3, 4, [4, 3])
+    assert view == [3, 4]
+    with pytest.raises(IndexError):
+        view[2]
+
+
 def test_it_equals_sequences_with_the_same_items():
     view = ListView([1, 2])
     assert view == [1, 2] == view

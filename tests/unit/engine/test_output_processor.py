@@ -12,11 +12,25 @@ from octavo.sched.request import FinishReason, Request
 from octavo.sched.update import RequestUpdate
 
 
+class Processor(OutputProcessor):
+    """Gives requests their tokens first, as the scheduler does."""
+
+    def __init__(self, requests):
+        super().__init__(ByteTokenizer())
+        self.tokens_of = {request.request_id: request.append_token for request in requests}
+
+    def process(self, updates):
+        for update in updates:
+            if update.token_id is not None:
+                self.tokens_of[update.request_id](update.token_id)
+        return super().process(updates)
+
+
 def processor_with(choice_ids=("r",), prompt=(1, 2, 3), **params):
-    processor = OutputProcessor(ByteTokenizer())
     first = Request(choice_ids[0], prompt, SamplingParams(n=len(choice_ids), **params), seed=5)
-    progress = processor.prepare("r", choice_ids, prompt="text", first=first)
-    processor.add(progress)
+    siblings = [first.sibling(name, choice_index=i) for i, name in enumerate(choice_ids[1:], start=1)]
+    processor = Processor([first, *siblings])
+    processor.add(processor.prepare("r", [first, *siblings], prompt="text"))
     return processor
 
 
@@ -76,12 +90,11 @@ def test_one_output_per_request_however_many_choices_changed():
     processor = processor_with(("r#0", "r#1"))
     outputs, stops = processor.process(
         [
-            RequestUpdate("r#0", ord("a"), num_cached_tokens=2),
-            RequestUpdate("r#1", ord("b"), num_cached_tokens=3),
+            RequestUpdate("r#0", ord("a")),
+            RequestUpdate("r#1", ord("b")),
         ]
     )
     assert [[choice.text for choice in output.outputs] for output in outputs] == [["a", "b"]]
-    assert outputs[0].num_cached_tokens == 2
     assert stops == []
 
 
@@ -184,7 +197,6 @@ def test_final_only_says_nothing_until_every_choice_has_ended():
     assert [(choice.text, len(choice.logprobs)) for choice in output.outputs] == [("ab", 2), ("xy", 2)]
     assert output.finished
     assert "r" not in processor
-    assert processor.num_output_tokens == 4
 
 
 def test_final_only_tells_an_abort():

@@ -255,7 +255,6 @@ def test_cached_tokens_of_a_sibling_are_those_it_shares():
     siblings = h.add_siblings("r", range(10), 2)
     h.run()
     assert [sibling.num_cached_tokens for sibling in siblings] == [0, 9]
-    assert [update.num_cached_tokens for update in h.updates if update.request_id == "r#1"] == [9] * 4
     assert h.scheduler.stats.prefix_cache.num_requests == 1
 
 

@@ -9,9 +9,7 @@ LOGPROBS = TokenLogprobs(-0.5, 1)
 
 
 def make_request(**params):
-    request = Request("r", [1, 2, 3], SamplingParams(**params), seed=0)
-    request.num_cached_tokens = 2
-    return request
+    return Request("r", [1, 2, 3], SamplingParams(**params), seed=0)
 
 
 def apply(request, result, *, samples=True):
@@ -22,7 +20,7 @@ def test_token_is_appended_and_told():
     request = make_request()
     result = RequestResult(9, LOGPROBS, (LOGPROBS,))
     update = apply(request, result)
-    assert update == RequestUpdate("r", 9, LOGPROBS, (LOGPROBS,), None, None, None, 2)
+    assert update == RequestUpdate("r", 9, LOGPROBS, (LOGPROBS,))
     assert request.output_token_ids == [9]
 
 
