@@ -1,16 +1,16 @@
 """How much of a decode step is Python: schedule, batch building and output beside the native time.
 
-    python benchmarks/step_share.py [--rows 1 8 32 128] [--steps 400] [--output final_only]
+    python benchmarks/step_share.py [--rows 1 8 32 128] [--steps 300] [--output final_only]
 
-The real model, every request decoding greedily. Each step's time is split by who spends it: ``native`` is
-inside the native library, ``python`` everything else that `Engine.step` takes. Medians over the steps, so
-that a step in which another process had the processor does not count.
+The real model, every request decoding greedily. ``native`` is what `Engine.step` spends inside the native
+library, ``python`` everything else; medians over the steps, so that a step in which another process had the
+processor does not count. The second table says where Python's time goes; its clocks cost some themselves.
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from octavo.bench.workloads import random_tokens
@@ -20,24 +20,29 @@ from octavo.kernels.native_library import load_library
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 PROMPT_TOKENS = 64
-PARTS = ("schedule", "batch", "native", "sampling", "update", "output", "rest")
+WARM_UP_STEPS = 32
+Spent = dict[str, float]
+"""Seconds by part."""
 
 
 class StopWatch:
     """Time by part; what a part spends in another part counts for that one alone."""
 
     def __init__(self) -> None:
-        self.spent = dict.fromkeys(PARTS, 0.0)
+        self._spent: Spent = {}
         self._open: list[str] = []
         self._since = 0.0
 
-    def _switch(self) -> None:
-        now = time.perf_counter()
-        if self._open:
-            self.spent[self._open[-1]] += now - self._since
-        self._since = now
+    def watch(self, part: str, owner: object, name: str) -> None:
+        """Count the time in a method of ``owner`` as that of ``part``."""
+        setattr(owner, name, self._timed(part, getattr(owner, name)))
 
-    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def take(self) -> Spent:
+        """What was spent since the last call."""
+        spent, self._spent = self._spent, {}
+        return spent
+
+    def _timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **options: Any) -> Any:
             self._switch()
             self._open.append(part)
@@ -49,80 +54,91 @@ class StopWatch:
 
         return run
 
-    def take(self) -> dict[str, float]:
-        """What was spent since the last call [s]."""
-        spent, self.spent = self.spent, dict.fromkeys(PARTS, 0.0)
-        return spent
+    def _switch(self) -> None:
+        now = time.perf_counter()
+        if self._open:
+            part = self._open[-1]
+            self._spent[part] = self._spent.get(part, 0.0) + now - self._since
+        self._since = now
 
 
-def watch(built: Built) -> StopWatch:
-    """Put a stop watch between the parts of an engine."""
+def watch_parts(stop_watch: StopWatch, built: Built) -> None:
+    """Watch those who share Python's time."""
     engine, runner = built.engine, built.engine.core.runner
-    watch = StopWatch()
-    for owner, name, part in (
-        (engine, "step", "rest"),
-        (engine.core.scheduler, "schedule", "schedule"),
-        (engine.core.scheduler, "update", "update"),
-        (runner, "submit", "sampling"),
-        (runner._rows, "apply", "batch"),
-        (runner._input_batch, "fill", "batch"),
-        (runner._interpreter, "run", "batch"),
-        (engine._outputs, "process", "output"),
-        (load_library(), "call", "native"),
-    ):
-        setattr(owner, name, watch.timed(part, getattr(owner, name)))
-    return watch
+    stop_watch.watch("schedule", engine.core.scheduler, "schedule")
+    stop_watch.watch("sampling", runner, "submit")
+    stop_watch.watch("batch", runner._rows, "apply")
+    stop_watch.watch("batch", runner._input_batch, "fill")
+    stop_watch.watch("batch", runner._interpreter, "run")
+    stop_watch.watch("update", engine.core.scheduler, "update")
+    stop_watch.watch("telemetry", engine.telemetry, "step_began")
+    stop_watch.watch("telemetry", engine.telemetry, "step_ended")
+    stop_watch.watch("telemetry", engine.telemetry, "publish_if_due")
+    stop_watch.watch("output", engine._outputs, "process")
 
 
-def time_steps(
-    built: Built, stop_watch: StopWatch, args: argparse.Namespace, num_rows: int
-) -> list[dict[str, float]]:
-    """What each decode step spent by part [s]."""
+def time_steps(built: Built, stop_watch: StopWatch, params: SamplingParams, num_rows: int) -> list[Spent]:
+    """What each step spent in which nothing happens but that ``num_rows`` requests decode."""
     engine = built.engine
-    params = SamplingParams(
-        temperature=0.0,
-        max_tokens=args.steps + 64,  # those admitted first are ahead of the others
-        ignore_eos=True,
-        output_kind=RequestOutputKind[args.output.upper()],
-    )
     prompts = random_tokens(num_rows, PROMPT_TOKENS, num_rows, vocab_size=built.model.spec.vocab_size)
     for number, prompt in enumerate(prompts):
         engine.add_request(str(number), prompt, params)
-    while engine.core.scheduler.num_running < num_rows or engine.num_output_tokens == 0:
+    while engine.core.scheduler.num_waiting:
         engine.step()
-    stop_watch.take()
     steps = []
-    for _ in range(args.steps):
+    while engine.core.scheduler.num_running == num_rows:
         engine.step()
         steps.append(stop_watch.take())
-    engine.abort_all()
-    return steps
+    while engine.has_unfinished_requests:
+        engine.step()
+    return steps[WARM_UP_STEPS:-1]
+
+
+def median_us(steps: Sequence[Spent], *parts: str) -> float:
+    """Of the time of some parts together."""
+    return 1e6 * statistics.median(sum(step.get(part, 0.0) for part in parts) for step in steps)
+
+
+def print_shares(built: Built, stop_watch: StopWatch, params: SamplingParams, rows: Sequence[int]) -> None:
+    print("rows    native µs    python µs   share")
+    for num_rows in rows:
+        steps = time_steps(built, stop_watch, params, num_rows)
+        native, python = median_us(steps, "native"), median_us(steps, "rest")
+        print(f"{num_rows:4d} {native:12.0f} {python:12.0f} {python / (python + native):7.1%}", flush=True)
+
+
+def print_parts(built: Built, stop_watch: StopWatch, params: SamplingParams, rows: Sequence[int]) -> None:
+    parts = ("schedule", "batch", "sampling", "update", "telemetry", "output", "rest")
+    print("\nrows " + "".join(f"{part:>11}" for part in parts))
+    for num_rows in rows:
+        steps = time_steps(built, stop_watch, params, num_rows)
+        medians = "".join(f"{median_us(steps, part):11.0f}" for part in parts)
+        print(f"{num_rows:4d} {medians}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32, 128], help="requests decoding")
-    parser.add_argument("--steps", type=int, default=400, help="steps per line")
+    parser.add_argument("--steps", type=int, default=300, help="tokens of each request")
     parser.add_argument(
         "--output", default="final_only", choices=[kind.name.lower() for kind in RequestOutputKind]
     )
     parser.add_argument("--num-threads", type=int, default=2)
     args = parser.parse_args()
-    built = build(
-        EngineConfig.from_options({"max_num_seqs": max(args.rows), "num_threads": args.num_threads})
+    options = {"max_num_seqs": max(args.rows), "num_threads": args.num_threads}
+    built = build(EngineConfig.from_options(options))
+    params = SamplingParams(
+        temperature=0.0,
+        max_tokens=args.steps,
+        ignore_eos=True,
+        output_kind=RequestOutputKind[args.output.upper()],
     )
-    stop_watch = watch(built)
-    print("rows " + "".join(f"{part:>10}" for part in PARTS) + "    python  share    (median µs per step)")
-    for num_rows in args.rows:
-        steps = time_steps(built, stop_watch, args, num_rows)
-        medians = [1e6 * statistics.median(step[part] for step in steps) for part in PARTS]
-        python = 1e6 * statistics.median(sum(step.values()) - step["native"] for step in steps)
-        native = medians[PARTS.index("native")]
-        print(
-            f"{num_rows:4d} "
-            + "".join(f"{m:10.1f}" for m in medians)
-            + f"{python:10.1f} {python / (python + native):6.1%}"
-        )
+    stop_watch = StopWatch()
+    stop_watch.watch("native", load_library(), "call")
+    stop_watch.watch("rest", built.engine, "step")
+    print_shares(built, stop_watch, params, args.rows)
+    watch_parts(stop_watch, built)
+    print_parts(built, stop_watch, params, args.rows)
     built.engine.close()
 
 

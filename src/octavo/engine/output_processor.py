@@ -46,26 +46,13 @@ class RequestProgress:
     choices: dict[str, Choice]
     """By the id of the scheduler's request, in order."""
     prompt_logprobs: list[Logprobs | None] | None
+    num_running: int
+    """Continuations that have not ended."""
     embedding: Sequence[float] | None = None
-
-    @property
-    def output_kind(self) -> RequestOutputKind:
-        """When what is told."""
-        return self.first.sampling_params.output_kind
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether every continuation has ended."""
-        return all(choice.is_finished for choice in self.choices.values())
-
-    @property
-    def has_output(self) -> bool:
-        """Whether there is something to tell when a continuation has changed."""
-        return self.output_kind is not RequestOutputKind.FINAL_ONLY or self.is_finished
 
     def take_output(self, changed: Iterable[Choice]) -> RequestOutput:
         """What is to be told now that ``changed`` have changed."""
-        is_delta = self.output_kind is RequestOutputKind.DELTA
+        is_delta = self.first.sampling_params.output_kind is RequestOutputKind.DELTA
         told = changed if is_delta else self.choices.values()
         has_token = self.first.num_output_tokens > 0
         output = RequestOutput(
@@ -75,7 +62,7 @@ class RequestProgress:
             [choice.take_output() for choice in told],
             self.prompt_logprobs,
             self.first.num_cached_tokens if has_token else 0,
-            self.is_finished,
+            self.num_running == 0,
             self.embedding,
             self.first.cache_receipt if has_token else None,
         )
@@ -114,7 +101,7 @@ class OutputProcessor:
         # The first token has none, and those of the others come all at once; until then there are none.
         has_them = first.sampling_params.prompt_logprobs is not None and first.num_prompt_tokens == 1
         prompt_logprobs: list[Logprobs | None] | None = [None] if has_them else None
-        return RequestProgress(request_id, prompt, first, choices, prompt_logprobs)
+        return RequestProgress(request_id, prompt, first, choices, prompt_logprobs, len(choices))
 
     def add(self, progress: RequestProgress) -> None:
         """Begin a request. This cannot fail, so the scheduler and this agree on what is under way."""
@@ -140,14 +127,15 @@ class OutputProcessor:
             if choice.apply(update):
                 stops.append(StopFound(update.request_id, str(choice.stop_reason)))
             if choice.is_finished:
-                self._forget_choice(update.request_id)
+                self._end_choice(progress, update.request_id)
             changed.setdefault(progress, []).append(choice)
-        outputs = [
-            progress.take_output(choices) for progress, choices in changed.items() if progress.has_output
-        ]
-        for progress in changed:
-            if progress.is_finished:
+        outputs: list[RequestOutput] = []
+        for progress, choices in changed.items():
+            if progress.num_running == 0:
                 del self._requests[progress.request_id]
+            elif progress.first.sampling_params.output_kind is RequestOutputKind.FINAL_ONLY:
+                continue
+            outputs.append(progress.take_output(choices))
         return ProcessedUpdates(outputs, stops)
 
     def refuse(self, choice_id: str, error: OctavoError) -> tuple[RequestOutput, list[str]] | None:
@@ -174,10 +162,11 @@ class OutputProcessor:
         running = [choice_id for choice_id, choice in progress.choices.items() if not choice.is_finished]
         for choice_id in running:
             progress.choices[choice_id].finish(reason)
-            self._forget_choice(choice_id)
+            self._end_choice(progress, choice_id)
         return progress.take_output([progress.choices[choice_id] for choice_id in running]), running
 
-    def _forget_choice(self, choice_id: str) -> None:
+    def _end_choice(self, progress: RequestProgress, choice_id: str) -> None:
+        progress.num_running -= 1
         del self._choices[choice_id]
         self._quiet.discard(choice_id)
 
