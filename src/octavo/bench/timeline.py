@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from octavo.engine.engine import Engine
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,11 @@ def run_prompts(engine: Engine, prompts: Sequence[Sequence[int]], output_tokens:
         ContextLengthError: a request does not fit.
     """
     sampling = SamplingParams(
-        temperature=0.0, max_tokens=output_tokens, min_tokens=output_tokens, ignore_eos=True
+        temperature=0.0,
+        max_tokens=output_tokens,
+        min_tokens=output_tokens,
+        ignore_eos=True,
+        output_kind=RequestOutputKind.DELTA,
     )
     times: dict[str, list[float]] = {str(number): [] for number in range(len(prompts))}
     cached = dict.fromkeys(times, 0)
@@ -62,7 +66,6 @@ def run_prompts(engine: Engine, prompts: Sequence[Sequence[int]], output_tokens:
         outputs = engine.step()
         now = time.perf_counter() - start
         for output in outputs:
-            seen = times[output.request_id]
-            seen += [now] * (len(output.outputs[0].token_ids) - len(seen))
+            times[output.request_id] += [now] * len(output.outputs[0].token_ids)
             cached[output.request_id] = output.num_cached_tokens or 0
     return Timeline(time.perf_counter() - start, list(times.values()), sum(cached.values()))

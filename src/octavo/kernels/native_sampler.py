@@ -161,9 +161,13 @@ class _Prepared:
         return source is self._source and logits is self._logits() and not self._has_copies
 
     def output(self) -> SamplingOutput:
-        """A copy of what the library answered."""
-        logprobs = LogprobsOutput._make(array.copy() for array in self._answer)
-        return SamplingOutput(self._token_ids.copy(), logprobs)
+        """A copy of what the library answered; where nobody asked for anything, nothing was written."""
+        logprobs, ranks, top_token_ids, top_logprobs, failed = self._answer
+        if self._source.num_top_logprobs is not None:
+            logprobs, ranks = logprobs.copy(), ranks.copy()
+            top_token_ids, top_logprobs = top_token_ids.copy(), top_logprobs.copy()
+        told = LogprobsOutput(logprobs, ranks, top_token_ids, top_logprobs, failed.copy())
+        return SamplingOutput(self._token_ids.copy(), told)
 
 
 def _output_struct(output: LogprobsOutput, *, only_failed: bool = False) -> LogprobsStruct:

@@ -102,7 +102,7 @@ class Arrivals:
         Args:
             now: on the clock of the requests' arrival times [s].
         """
-        refused = self._take_expired(now)
+        refused = self._take_expired(now) if self._by_arrival else []
         while self._completed:
             request_id, future = self._completed.popleft()
             request = self._held_back.get(request_id)

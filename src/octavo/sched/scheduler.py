@@ -269,28 +269,33 @@ class Scheduler:
     # ---- running requests ----------------------------------------------------------------------
 
     def _schedule_running(self, step: StepPlan) -> None:
+        kv, running = self.kv, RequestStatus.RUNNING
         for request in list(self.running.values()):
             if step.token_budget == 0:
                 break
-            if request.status is not RequestStatus.RUNNING:  # preempted for one before it
+            if request.status is not running:  # preempted for one before it
                 continue
             num_new_tokens = step.chunk(request.num_tokens - request.num_computed_tokens)
-            if self._allocate_by_force(request, num_new_tokens, step):
-                step.grant(request, num_new_tokens, self.kv.take_table_changes(request.request_id))
+            if kv.allocate(request, num_new_tokens) is None and not self._make_room(
+                request, num_new_tokens, step
+            ):
+                continue
+            step.grant(request, num_new_tokens, kv.take_table_changes(request.request_id))
         # Only now, when nobody can be preempted any more, may others find what this step fills.
         for request in step.filling.values():
-            self.kv.commit(request, request.num_computed_tokens)
+            kv.commit(request, request.num_computed_tokens)
 
-    def _allocate_by_force(self, request: Request, num_new_tokens: int, step: StepPlan) -> bool:
-        """Allocate, preempting until it succeeds; false if the request itself had to give way."""
-        while self.kv.allocate(request, num_new_tokens) is None:
+    def _make_room(self, request: Request, num_new_tokens: int, step: StepPlan) -> bool:
+        """Preempt others until its blocks can be allocated; false if the request itself had to give way."""
+        while True:
             victim = self._policy.victim(self.running)
             step.take_back(victim.request_id)
             step.admits = False
             self._preempt(victim)
             if victim is request:
                 return False
-        return True
+            if self.kv.allocate(request, num_new_tokens) is not None:
+                return True
 
     # ---- leaving -------------------------------------------------------------------------------
 
