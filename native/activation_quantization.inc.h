@@ -17,14 +17,7 @@ OCTAVO_INLINE i32x16 quantized(f32x16 values, float inverse) {
   return to_int(select(is_nan(scaled), splat16(0.0f), limited));
 }
 
-// What is left of a group once its halves have scales and sums.
-OCTAVO_INLINE void finish_group(QuantizedGroup* group, const float* scales, const int32_t* sums) {
-  group->minimum_factor = __builtin_fmaf(scales[1], static_cast<float>(sums[1]), scales[0] * static_cast<float>(sums[0]));
-  for (int half = 0; half < 2; ++half) {
-    group->scale[half] = scales[half];
-    group->minus_128_sum[half] = -128 * sums[half];
-  }
-}
+OCTAVO_INLINE bool all_finite(f32x16 a) { return !any(is_nan(sub(a, a))); }
 
 // 16 elements to int8; returns Σ q.
 OCTAVO_INLINE int32_t quantize_half(f32x16 values, int8_t* q, float* scale) {
@@ -38,11 +31,12 @@ OCTAVO_INLINE int32_t quantize_half(f32x16 values, int8_t* q, float* scale) {
 }
 
 OCTAVO_INLINE void quantize_group(f32x16 first, f32x16 second, QuantizedGroup* group) {
-  float scales[2];
-  int32_t sums[2];
-  sums[0] = quantize_half(first, group->q, &scales[0]);
-  sums[1] = quantize_half(second, group->q + 16, &scales[1]);
-  finish_group(group, scales, sums);
+  const int32_t sum0 = quantize_half(first, group->q, &group->scale[0]);
+  const int32_t sum1 = quantize_half(second, group->q + 16, &group->scale[1]);
+  group->minimum_factor = __builtin_fmaf(group->scale[1], static_cast<float>(sum1),
+                                         group->scale[0] * static_cast<float>(sum0));
+  group->minus_128_sum[0] = -128 * sum0;
+  group->minus_128_sum[1] = -128 * sum1;
 }
 
 // Makes elements begin … end - 1 of a row, 16 by 16, with make(d), and stores them in float32 at `out` unless it
@@ -79,26 +73,46 @@ class GroupQuantizer {
 
   // What quantize_group does.
   [[gnu::noinline]] void quantize() {
-    alignas(64) float inverses[kLanes], scales[kLanes];
-    alignas(64) int32_t sums[kLanes];
+    alignas(64) float inverses[kLanes];
     i32x16 integers[kLanes];
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) integers[i] = bits_of(abs(values_[i]));
     const f32x16 largest = from_bits(reduce_max_each(integers)), zero = splat16(0.0f);
-    store16(inverses, select(equal(largest, zero), zero, div(splat16(127.0f), largest)));
-    store16(scales, div(largest, splat16(127.0f)));
+    const f32x16 inverse = select(equal(largest, zero), zero, div(splat16(127.0f), largest));
+    store16(inverses, inverse);
+    const float* each = inverses;
+    forget(each);  // or GCC takes `inverse` apart with shuffles, which are scarcer than loads
+    if (all_finite(largest) && all_finite(inverse)) {  // then there is nothing to limit, and no NaN
 #pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) integers[i] = quantized(values_[i], inverses[i]);
-    store16_int(sums, reduce_add_each(integers));
+      for (int i = 0; i < kLanes; ++i) integers[i] = to_int(mul(values_[i], splat16(each[i])));
+    } else {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) integers[i] = quantized(values_[i], each[i]);
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < kGroups; ++i) {
       if (i == count_) break;
-      QuantizedGroup* group = groups_[i];
-      store16_as_bytes(group->q, integers[2 * i]);
-      store16_as_bytes(group->q + 16, integers[2 * i + 1]);
-      finish_group(group, scales + 2 * i, sums + 2 * i);
+      store16_as_bytes(groups_[i]->q, integers[2 * i]);
+      store16_as_bytes(groups_[i]->q + 16, integers[2 * i + 1]);
     }
+    finish(div(largest, splat16(127.0f)), to_float(reduce_add_each(integers)));
     count_ = 0;
+  }
+
+  // What is left of the groups once there are scales and sums of all halves.
+  [[gnu::always_inline]] void finish(f32x16 scale, f32x16 sum) {
+    alignas(64) float scales[kLanes], sums[kLanes], products[kLanes];
+    alignas(64) int32_t minus_128_sums[kLanes];
+    store16(scales, scale);
+    store16(sums, sum);
+    store16(products, mul(scale, sum));
+    store16_int(minus_128_sums, to_int(mul(sum, splat16(-128.0f))));
+    for (int i = 0; i < count_; ++i) {
+      QuantizedGroup* group = groups_[i];
+      __builtin_memcpy(group->scale, scales + 2 * i, sizeof(group->scale));
+      group->minimum_factor = __builtin_fmaf(scales[2 * i + 1], sums[2 * i + 1], products[2 * i]);
+      __builtin_memcpy(group->minus_128_sum, minus_128_sums + 2 * i, sizeof(group->minus_128_sum));
+    }
   }
 
   f32x16 values_[kLanes];

@@ -70,15 +70,17 @@ struct LinearOp {
   const GatedActivationOp* gated;
 };
 
-// Workers claim a linear's panels in pieces. A multiple of what one row takes at once on any instruction set, and of the
-// two of a quantised group.
+// Workers claim a linear's panels in pieces: multiples of what one row takes at once on any instruction set. With more rows, of
+// the two of a quantised group, since a matrix of few columns is then shared out more evenly.
 constexpr int32_t kPieceMultiple = 4;
+constexpr int32_t kFewRows = 8;  // reading weights is what so few rows wait for
 
-inline int32_t panels_per_piece(const LinearOp& op, int32_t num_workers) {
+inline int32_t panels_per_piece(const LinearOp& op, int32_t num_workers, int32_t num_rows) {
+  const int32_t multiple = num_rows > kFewRows && op.gated == nullptr ? kPieceMultiple / 2 : kPieceMultiple;
   const int32_t columns = op.gated == nullptr ? op.out_width : op.parts[0].num_columns;
   const int32_t wanted = columns / kPanelColumns / (8 * num_workers);
-  const int32_t multiples = (wanted < 32 ? wanted : 32) / kPieceMultiple;
-  return (multiples > 1 ? multiples : 1) * kPieceMultiple;
+  const int32_t multiples = (wanted < 32 ? wanted : 32) / multiple;
+  return (multiples > 1 ? multiples : 1) * multiple;
 }
 
 }  // namespace octavo

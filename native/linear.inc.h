@@ -87,7 +87,10 @@ void run_tile(const LinearOp& op, const Piece& piece, int32_t panel, int first_s
   const int32_t column = panel * kPanelColumns + first_slice * kWidth;
   float* const out = piece.out_at(row, column);
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) prefetch_to_write(out + r * piece.out_stride);
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) prefetch_to_write(out + r * piece.out_stride + c * kWidth);
+  }
   if constexpr (is_integer(kKind)) {
     const int64_t stride = op.depth / kGroupSize;
     const TileWeights weights = {*piece.part, piece.panel(panel), piece.panel_or_following(panel + panels_of(kCols))};
@@ -218,7 +221,7 @@ class PieceWalk {
         rows_(rows),
         num_blocks_(ceil_div(rows, most_rows(op))),
         block_rows_(ceil_div(ceil_div(rows, larger(num_blocks_, 1)), kTileRows) * kTileRows),
-        piece_panels_(panels_per_piece(op, num_workers)),
+        piece_panels_(panels_per_piece(op, num_workers, rows)),
         part_(op.parts),
         parts_end_(op.parts + (op.gated == nullptr ? op.num_parts : 1)) {}
 

@@ -7,9 +7,6 @@ namespace {
 constexpr int64_t kProbePiece = int64_t{1} << 20;  // bytes read per claim
 constexpr int kProbeSums = 12;                     // in flight at once: more than latency times units anywhere
 
-// The compiler may not assume that what it points to is what was there before.
-OCTAVO_INLINE void forget(const std::byte*& p) { asm volatile("" : "+r"(p)::"memory"); }
-
 // Every loop over sums is unrolled, or they would live in memory.
 #define OCTAVO_EACH_SUM _Pragma("GCC unroll 12") for (int i = 0; i < kProbeSums; ++i)
 

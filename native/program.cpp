@@ -144,7 +144,6 @@ void Program::run_ops(const std::vector<BoundOp>& ops, Worker& worker) {
 
 // Of the next linear, if reading weights is what such a step waits for.
 WeightsAhead Program::weights_after(const std::vector<BoundOp>& ops, size_t index, const Worker& worker) const {
-  constexpr int32_t kFewRows = 8;
   if (view_.num_tokens > kFewRows) return {};
   for (size_t i = index + 1; i < ops.size(); ++i) {
     if (const auto* linear = std::get_if<LinearOp>(&ops[i])) return {*linear, worker};

@@ -326,6 +326,10 @@ OCTAVO_INLINE i32x16 reduce_add_each(const i32x16 (&a)[kLanes]) {
 }
 #endif
 
+// The compiler may not assume that what it points to is what was there before.
+template <class T>
+OCTAVO_INLINE void forget(const T*& p) { asm volatile("" : "+r"(p)::"memory"); }
+
 OCTAVO_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 OCTAVO_INLINE void prefetch_to_write(const void* p) { __builtin_prefetch(p, 1, 3); }
 

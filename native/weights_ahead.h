@@ -15,7 +15,7 @@ class WeightsAhead {
  public:
   WeightsAhead() = default;  // nothing
   WeightsAhead(const LinearOp& op, const Worker& worker)
-      : piece_bytes_(panels_per_piece(op, worker.count) * op.parts[0].stride),
+      : piece_bytes_(panels_per_piece(op, worker.count, kFewRows) * op.parts[0].stride),
         jump_((worker.count - 1) * piece_bytes_),
         next_(op.parts[0].data + worker.index * piece_bytes_),
         piece_end_(next_ + piece_bytes_),
