@@ -53,10 +53,9 @@ class AttentionItemRun {
         block_(item.block),
         scratch_(call, item.block.num_rows, memory),
         sequence_{call.step.kv, call.op.layer, call.step.block_table(item.block.request)} {
-    const VisibleRange oldest = call.visible_tokens(position_of(0));
-    const VisibleRange newest = call.visible_tokens(position_of(block_.num_rows - 1));
-    tokens_.begin = at_least(oldest.begin, item.partition_begin * kPartitionTokens);
-    tokens_.end = at_most(newest.end, item.partition_end * kPartitionTokens);
+    for (int row = 0; row < block_.num_rows; ++row) row_sees_[row] = call.visible_tokens(position_of(row));
+    tokens_.begin = at_least(row_sees_[0].begin, item.partition_begin * kPartitionTokens);
+    tokens_.end = at_most(row_sees_[block_.num_rows - 1].end, item.partition_end * kPartitionTokens);
   }
 
   void run() {
@@ -86,7 +85,7 @@ class AttentionItemRun {
       const TileView<Element> tile = upcoming_;
       upcoming_ = find_following(here, tile);
       attend_found_tile(call_, tile, upcoming_, here.visible, scratch_.tile, rows, block_.num_rows,
-                        [&](int row) { return within_tile(call_.visible_tokens(position_of(row)), token); });
+                        [&](int row) { return within_tile(row_sees_[row], token); });
     }
   }
 
@@ -112,6 +111,7 @@ class AttentionItemRun {
   const RowBlock& block_;
   const AttentionScratch scratch_;
   const SequenceKv sequence_;
+  VisibleRange row_sees_[kMaxItemRows];
   VisibleRange tokens_;  // what the item's rows see of its partitions
   TileView<Element> upcoming_;
 };

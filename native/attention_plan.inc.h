@@ -23,8 +23,9 @@ constexpr int64_t at_least(int64_t value, int64_t least) { return value > least 
 constexpr int64_t at_most(int64_t value, int64_t most) { return value < most ? value : most; }
 
 // Rows of an item at most: its queries and outputs (24 KB each) should stay near the core.
+constexpr int kMaxItemRows = 96;
 constexpr int max_item_rows(int head_dim) {
-  return at_most(at_least(6144 / round_up_to_lanes(head_dim), 24), 96);
+  return at_most(at_least(6144 / round_up_to_lanes(head_dim), 24), kMaxItemRows);
 }
 
 // Outputs [rows, padded head_dim], maxima [rows], sums [rows] of one partition of one K/V head.

@@ -84,25 +84,45 @@ OCTAVO_INLINE void reset_rows(const RowState& rows, int num_rows) {
   }
 }
 
+// What the outputs of up to 16 rows are multiplied by when two partitions become one. The second is 0 for a row that
+// saw nothing in the next partition, the first for one that saw nothing before.
+struct MergeFactors {
+  alignas(64) float merged[kLanes];
+  alignas(64) float next[kLanes];
+};
+
+// Moves maxima and sums of rows first … first + count - 1 on.
+OCTAVO_INLINE void merge_sums(const RowState& merged, const RowState& next, int first, int count, MergeFactors& factors) {
+  const f32x16 zero = splat16(0.0f), one = splat16(1.0f);
+  const f32x16 m = load_lanes(merged.maxima + first, count), l = load_lanes(merged.sums + first, count);
+  const f32x16 next_m = load_lanes(next.maxima + first, count), next_l = load_lanes(next.sums + first, count);
+  const mask16 is_first = equal(l, zero), is_empty = equal(next_l, zero);
+  const f32x16 maximum = max(next_m, m), a = exp16(sub(m, maximum)), b = exp16(sub(next_m, maximum));
+  const f32x16 sum = fma(l, a, mul(next_l, b));
+  store16(factors.merged, select(is_first, zero, a));
+  store16(factors.next, select(is_empty, zero, select(is_first, one, b)));
+  store_lanes(merged.maxima + first, select(is_empty, m, select(is_first, next_m, maximum)), count);
+  store_lanes(merged.sums + first, select(is_empty, l, select(is_first, next_l, sum)), count);
+}
+
+OCTAVO_INLINE void merge_outputs(float* merged, const float* next, int stride, float a, float b) {
+  if (b == 0.0f) return;
+  for (int d = 0; d < stride; d += kLanes) {
+    const f32x16 added = load16(next + d);  // the first one stands as it is
+    store16(merged + d, a == 0.0f ? added : fma(load16(merged + d), splat16(a), mul(added, splat16(b))));
+  }
+}
+
 // Moves `merged` on by the next partition in ascending order.
-inline void merge_partition(const RowState& merged, const RowState& partial, int num_rows) {
-  for (int r = 0; r < num_rows; ++r) {
-    if (partial.sums[r] == 0.0f) continue;
-    float* into = merged.outputs + r * merged.stride;
-    const float* from = partial.outputs + r * partial.stride;
-    if (merged.sums[r] == 0.0f) {  // the first one stands as it is
-      for (int d = 0; d < merged.stride; d += kLanes) store16(into + d, load16(from + d));
-      merged.maxima[r] = partial.maxima[r];
-      merged.sums[r] = partial.sums[r];
-      continue;
+inline void merge_partition(const RowState& merged, const RowState& next, int num_rows) {
+  MergeFactors factors;
+  for (int first = 0; first < num_rows; first += kLanes) {
+    const int count = at_most(num_rows - first, kLanes);
+    merge_sums(merged, next, first, count, factors);
+    for (int r = 0; r < count; ++r) {
+      const int offset = (first + r) * merged.stride;
+      merge_outputs(merged.outputs + offset, next.outputs + offset, merged.stride, factors.merged[r], factors.next[r]);
     }
-    const float maximum = partial.maxima[r] > merged.maxima[r] ? partial.maxima[r] : merged.maxima[r];
-    const float a = exp1(merged.maxima[r] - maximum), b = exp1(partial.maxima[r] - maximum);
-    for (int d = 0; d < merged.stride; d += kLanes) {
-      store16(into + d, fma(load16(into + d), splat16(a), mul(load16(from + d), splat16(b))));
-    }
-    merged.sums[r] = __builtin_fmaf(merged.sums[r], a, partial.sums[r] * b);
-    merged.maxima[r] = maximum;
   }
 }
 
@@ -117,7 +137,7 @@ inline void load_query<int8_t>(const AttentionCall& call, int64_t element, float
   alignas(64) float rotated[kMaxHeadDim];
   const int count = call.op.head_dim;
   Int8Query& to = *reinterpret_cast<Int8Query*>(query);
-  __builtin_memcpy(rotated, call.op.q + element, static_cast<size_t>(count) * sizeof(float));
+  for (int d = 0; d < count; d += kLanes) store16(rotated + d, load16(call.op.q + element + d));
   rotate(rotated, count);
   const f32x16 factor = splat16(call.op.scale / static_cast<float>(largest_power_of_two_in(count)));
   for (int d = 0; d < count; d += kLanes) store16(rotated + d, mul(load16(rotated + d), factor));

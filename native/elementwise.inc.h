@@ -34,18 +34,6 @@ OCTAVO_INLINE void for_lanes(int32_t width, Visit visit) {
   if (d < width) visit(d, width - d);
 }
 
-OCTAVO_INLINE f32x16 load_lanes(const float* p, int lanes) {
-  return lanes == kLanes ? load16(p) : load_first(p, lanes);
-}
-
-OCTAVO_INLINE void store_lanes(float* p, f32x16 a, int lanes) {
-  if (lanes == kLanes) {
-    store16(p, a);
-  } else {
-    store_first(p, a, lanes);
-  }
-}
-
 // What a norm multiplies each of kRows neighbouring rows by. One row's sum is a chain of additions that wait for each
 // other; the chains of several rows do not.
 template <int kRows>

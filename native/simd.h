@@ -10,6 +10,7 @@
 //   load16 store16 splat16 load16_int store16_int splat16_int   load16_f16 store16_f16 load16_bf16
 //   store16_as_bytes store64_as_bytes          integers within int8
 //   load_first(p, n) store_first(p, a, n)      first n lanes, n in 0…16; the lanes beyond read as 0
+//   load_lanes(p, n) store_lanes(p, a, n)      the same where n is 16 most of the time
 //   add sub mul div fma sqrt abs round_half_even
 //   max(a, b) = a > b ? a : b    min(a, b) = a < b ? a : b    (b if either is NaN, on every machine)
 //   max_or_nan(a, b)                           NaN if either is NaN
@@ -187,6 +188,19 @@ OCTAVO_INLINE void store_first(float* p, f32x16 a, int n) {
   alignas(64) float lanes[kLanes];
   store16(lanes, a);
   __builtin_memcpy(p, lanes, sizeof(float) * static_cast<size_t>(n));
+}
+
+// The first `lanes` of 1 … 16, mostly all.
+OCTAVO_INLINE f32x16 load_lanes(const float* p, int lanes) {
+  return lanes == kLanes ? load16(p) : load_first(p, lanes);
+}
+
+OCTAVO_INLINE void store_lanes(float* p, f32x16 a, int lanes) {
+  if (lanes == kLanes) {
+    store16(p, a);
+  } else {
+    store_first(p, a, lanes);
+  }
 }
 
 OCTAVO_INLINE void store16_as_bytes(int8_t* p, i32x16 a) {
