@@ -52,7 +52,8 @@ inline Int8Row quantize_row(const float* x, int count, int8_t* q) {
     store16_as_bytes(q + i, rounded);
     sums = add(sums, rounded);
   }
-  return {largest / 127.0f, reduce_add(sums)};
+  // Any NaN becomes the plain one: exp2_of_falls adds to the bits of what is computed from scales.
+  return {largest == largest ? largest / 127.0f : __builtin_nanf(""), reduce_add(sums)};
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ void write_int8_row(const KvView& view, std::byte* head, int32_t half, int32_t t
     const float limited = std::isnan(scaled) ? 0.0f : std::clamp(scaled, -127.0f, 127.0f);
     elements[stored_offset(view, half, token, d)] = static_cast<int8_t>(std::nearbyintf(limited));
   }
-  *scale_of(view, head, half, token) = largest / 127.0f;
+  *scale_of(view, head, half, token) = std::isnan(largest) ? __builtin_nanf("") : largest / 127.0f;
 }
 
 }  // namespace

@@ -138,7 +138,8 @@ def _rows_of(conversations, parts):
 
 def _blocks_of(conversations, parts, tables, block_size, num_blocks):
     num_kv_heads, head_dim = conversations[0].kv.shape[2:]
-    blocks = np.full((2, num_blocks, 2, block_size, num_kv_heads, head_dim), np.nan, np.float16)
+    shape = (2, num_blocks, 2, block_size, num_kv_heads, head_dim)
+    blocks = np.full(shape, np.nan, conversations[0].kv.dtype)
     for talk, part, table in zip(conversations, parts, tables, strict=True):
         positions = np.arange(part.seq_len)
         block_ids, offsets = table[positions // block_size], positions % block_size
@@ -270,10 +271,13 @@ def test_a_request_of_nans_leaves_the_others_alone(kv_dtype):
 @pytest.mark.parametrize("soft_cap", [None, 5.0])
 @pytest.mark.parametrize("sick_part", ["keys", "values", "both"])
 def test_a_nan_reaches_only_the_rows_that_see_it(isa, sick_part, soft_cap, kv_dtype):
+    """A NaN with a payload, which no arithmetic of the kernels may turn into a number."""
+    nan = np.array(0x7FC00001, np.uint32).view(np.float32)
     setting = Setting(isa=isa, window=20, soft_cap=soft_cap, kv_dtype=kv_dtype)
     talk = conversation(0, 200)
+    talk = replace(talk, kv=talk.kv.astype(np.float32))
     sick = replace(talk, kv=talk.kv.copy())
-    sick.kv[{"keys": slice(0, 1), "values": slice(1, 2), "both": slice(0, 2)}[sick_part], 150] = np.nan
+    sick.kv[{"keys": slice(0, 1), "values": slice(1, 2), "both": slice(0, 2)}[sick_part], 150] = nan
     [want] = attend([talk], [Part(0, 200)], setting)
     [got] = attend([sick], [Part(0, 200)], setting)
     assert_same_bits(got[:150], want[:150])
