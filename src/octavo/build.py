@@ -17,7 +17,7 @@ from octavo.kernels.program import RopeSpec
 from octavo.kernels.select import available_threads, native_support
 from octavo.kv.hashing import BlockHasher, FieldValue, model_root
 from octavo.kv.manager import KVCacheManager
-from octavo.kv.spec import KVCacheSpec
+from octavo.kv.spec import KVCacheSpec, choose_kv_dtype
 from octavo.lora_request import LoRARequest
 from octavo.models.default_model import resolve_model_path
 from octavo.models.loaded import LoadedModel, load_model
@@ -147,7 +147,7 @@ def _kv_cache_spec(cache: CacheConfig, model: ModelSpec) -> KVCacheSpec:
         num_layers=model.num_layers,
         num_kv_heads=model.num_kv_heads,
         head_dim=model.head_dim,
-        dtype=cache.kv_dtype,
+        dtype=choose_kv_dtype(cache.kv_dtype, model.head_dim),
     )
 
 

@@ -65,7 +65,7 @@ def resolve(
         num_blocks=num_blocks,
         kv_cache_bytes=(num_blocks + 1) * kv_spec.bytes_per_block,
         kv_bytes_per_token=kv_spec.bytes_per_token,
-        kv_dtype=cache.kv_dtype,
+        kv_dtype=kv_spec.dtype,
         enable_prefix_caching=cache.enable_prefix_caching,
         watermark=cache.watermark,
         scheduler=config.scheduler,

@@ -26,7 +26,8 @@ FOREIGN_OPTIONS: Mapping[str, ForeignOption] = {
     ),
     "quantization": ForeignOption("it is none, int8 or int4", harmless=(None,)),
     "kv_cache_dtype": ForeignOption(
-        "the option is kv_dtype: float16, float32, or int8, which takes half the room of float16 as fp8 does",
+        "the option is kv_dtype: float16, float32, or int8 (the default), which takes half the room of "
+        "float16 as fp8 does",
         harmless=("auto",),
     ),
     "kv_cache_memory_bytes": ForeignOption("the option is kv_cache_memory, as in '4GiB'", harmless=(None,)),

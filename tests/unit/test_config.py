@@ -15,7 +15,7 @@ from octavo.config import (
 )
 from octavo.errors import ConfigError, KernelUnavailableError
 from octavo.kernels.select import NativeSupport
-from octavo.kv.spec import KVCacheSpec, KVDtype
+from octavo.kv.spec import KVCacheSpec, KVDtype, KVDtypeChoice, choose_kv_dtype
 from octavo.resolve import MachineFacts, ModelFacts, resolve
 
 MODEL = ModelFacts("model.gguf", "llama", 2048)
@@ -30,7 +30,7 @@ def resolved(machine=MACHINE, **options):
         num_layers=2,
         num_kv_heads=2,
         head_dim=64,
-        dtype=config.cache.kv_dtype,
+        dtype=choose_kv_dtype(config.cache.kv_dtype, 64),
     )
     return resolve(config, MODEL, machine=machine, kv_spec=spec)
 
@@ -100,14 +100,14 @@ def test_one_that_would_change_something_is_not(name, value):
 
 @pytest.mark.parametrize("value", ["fp8", "fp8_e4m3", "int8"])
 def test_a_number_format_of_the_cache_has_another_name_here(value):
-    with pytest.raises(ConfigError, match="the option is kv_dtype: float16, float32, or int8, which"):
+    with pytest.raises(ConfigError, match=r"the option is kv_dtype: float16, float32, or int8 .*, which"):
         EngineConfig.from_options({"kv_cache_dtype": value})
 
 
 @pytest.mark.parametrize("name", get_args(KVDtype))
 def test_every_number_format_of_the_cache_is_an_option(name):
     assert EngineConfig.from_options({"kv_dtype": name}).cache.kv_dtype == name
-    assert get_args(KVDtypeName) == get_args(KVDtype)
+    assert get_args(KVDtypeName) == get_args(KVDtypeChoice) == ("auto", *get_args(KVDtype))
 
 
 def test_a_share_of_gpu_memory_is_ignored_and_explained(caplog):
@@ -131,7 +131,7 @@ def test_a_seed_for_the_whole_engine_is_ignored_and_explained(caplog):
         ({"max_model_len": 1.5}, r"max_model_len must be of type int or None, got 1\.5"),
         ({"max_model_len": 1}, r"max_model_len must be at least 2"),
         ({"enable_prefix_caching": 1}, r"enable_prefix_caching must be of type bool, got 1"),
-        ({"kv_dtype": "fp8"}, r"kv_dtype must be one of float16, float32, int8, got 'fp8'"),
+        ({"kv_dtype": "fp8"}, r"kv_dtype must be one of auto, float16, float32, int8, got 'fp8'"),
         ({"kv_cache_memory": 512}, r"kv_cache_memory must be of type str or None, got 512"),
         ({"kv_cache_memory_share": 0.99}, r"kv_cache_memory_share must be above 0 and at most 0\.95"),
         ({"watermark": 1.0}, r"watermark must be at least 0 and below 1"),

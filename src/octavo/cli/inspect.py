@@ -26,7 +26,7 @@ def inspect(
     Args:
         model: A .gguf file, a Hugging Face folder, a name on the hub, or the default model's short name.
         quantization: Show what the weights of safetensors files would become; nothing is packed.
-        kv_dtype: Number format of K and V in the cache; int8 takes half the room of float16.
+        kv_dtype: Number format of K and V in the cache; auto is what the engine would take.
         revision: Branch, tag or commit of a model on the hub.
         offline: Fetch nothing.
         json: One JSON object on stdout.

@@ -15,7 +15,7 @@ from octavo.kernels.program import Program
 from octavo.kernels.quantization import bytes_per_row
 from octavo.kernels.select import native_support
 from octavo.kernels.weight import Quantization, Weight
-from octavo.kv.spec import KVCacheSpec
+from octavo.kv.spec import KVCacheSpec, choose_kv_dtype
 from octavo.models.loaded import LoadedModel
 from octavo.models.weight_plan import planned_quantization
 from octavo.runner.memory import format_memory_size
@@ -35,7 +35,7 @@ def inspection(
         num_layers=spec.num_layers,
         num_kv_heads=spec.num_kv_heads,
         head_dim=spec.head_dim,
-        dtype=kv_dtype,
+        dtype=choose_kv_dtype(kv_dtype, spec.head_dim),
     )
     groups = _groups(model.program, quantization)
     return {
@@ -54,7 +54,7 @@ def inspection(
         "windows": _windows(model),
         "weight_bytes": sum(group["bytes"] for group in groups),
         "tensor_groups": groups,
-        "kv_dtype": kv_dtype,
+        "kv_dtype": kv.dtype,
         "kv_bytes_per_token": kv.bytes_per_token,
         "kv_formula": kv.formula(),
         "instruction_set": _instruction_set(),

@@ -6,10 +6,18 @@ from typing import Literal
 from octavo.errors import ConfigError
 
 KVDtype = Literal["float16", "float32", "int8"]
+KVDtypeChoice = Literal["auto", "float16", "float32", "int8"]
 
 _KV_ITEMSIZE: dict[str, int] = {"float16": 2, "float32": 4, "int8": 1}
 _INT8_SCALE_BYTES = 4
 _INT8_HEAD_DIM_MULTIPLE = 16
+
+
+def choose_kv_dtype(choice: KVDtypeChoice, head_dim: int) -> KVDtype:
+    """What a choice is for heads of this size: ``auto`` is int8, or float16 where int8 cannot hold them."""
+    if choice != "auto":
+        return choice
+    return "float16" if head_dim % _INT8_HEAD_DIM_MULTIPLE else "int8"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

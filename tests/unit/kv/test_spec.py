@@ -1,7 +1,7 @@
 import pytest
 
 from octavo.errors import ConfigError
-from octavo.kv.spec import KVCacheSpec
+from octavo.kv.spec import KVCacheSpec, choose_kv_dtype
 
 SMOLLM2 = {"block_size": 16, "num_layers": 30, "num_kv_heads": 3, "head_dim": 64, "dtype": "float16"}
 
@@ -24,6 +24,17 @@ def test_int8_has_a_scale_of_four_bytes_per_token_and_head():
         "30 layers × 2 (K, V) × 16 tokens × 3 KV heads × (64 × 1 + 4 for a scale) bytes (int8) "
         "= 195,840 bytes per block"
     )
+
+
+@pytest.mark.parametrize(("head_dim", "dtype"), [(64, "int8"), (80, "int8"), (256, "int8"), (24, "float16")])
+def test_auto_is_int8_where_heads_allow_it(head_dim, dtype):
+    assert choose_kv_dtype("auto", head_dim) == dtype
+    assert KVCacheSpec(**SMOLLM2 | {"head_dim": head_dim, "dtype": choose_kv_dtype("auto", head_dim)})
+    assert {choose_kv_dtype(name, head_dim) for name in ("float16", "float32", "int8")} == {
+        "float16",
+        "float32",
+        "int8",
+    }
 
 
 @pytest.mark.parametrize("head_dim", [8, 24, 100])
