@@ -167,11 +167,11 @@ OCTAVO_INLINE f32x16 falls_to_corrections(f32x16 falls) {
 template <int kRows, bool kWhole>
 OCTAVO_INLINE void weigh_tile(const TileView<int8_t>& tile, const RowState& rows, const VisibleRange* visible,
                               bool capped, const float* scores, TileWeightsInt8<kRows>& weights) {
-  alignas(64) float falls[kLanes] = {};
+  f32x16 falls = splat16(0.0f);
   float maxima[kRows] = {};
   ValueFactors factors;
   if constexpr (kWhole) find_factors<true>(tile, visible[0], factors);
-  for (int r = 0; r < kRows; ++r) {
+  _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
     weights.sees[r] = kWhole || visible[r].begin < visible[r].end;
     if (!weights.sees[r]) {
       __builtin_memset(weights.pieces[2 * r], 0, 2 * kTileTokens);
@@ -180,9 +180,9 @@ OCTAVO_INLINE void weigh_tile(const TileView<int8_t>& tile, const RowState& rows
     const float query_scale = capped ? 1.0f : int8_query(rows, r).scale;
     const float largest = largest_score<kWhole>(scores + r * kTileTokens, visible[r]) * query_scale;
     maxima[r] = largest > rows.maxima[r] ? largest : rows.maxima[r];
-    falls[r] = rows.maxima[r] - maxima[r];
+    falls = with_lane(falls, r, rows.maxima[r] - maxima[r]);
   }
-  store16(weights.corrections, falls_to_corrections(load16(falls)));
+  store16(weights.corrections, falls_to_corrections(falls));
   for (int r = 0; r < kRows; ++r) {
     if (!weights.sees[r]) continue;
     if constexpr (!kWhole) find_factors<false>(tile, visible[r], factors);

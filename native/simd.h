@@ -15,6 +15,7 @@
 //   max(a, b) = a > b ? a : b    min(a, b) = a < b ? a : b    (b if either is NaN, on every machine)
 //   max_or_nan(a, b)                           NaN if either is NaN
 //   to_int (half to even) to_float bits_of from_bits shift_left<n> shift_right<n> bit_and add max   integers
+//   with_lane(a, i, x)                         a with x in lane i
 //   swap_lanes<n>                              lane i gets lane i ^ n's
 //   less greater equal is_nan first_lanes(n) any(mask) select(mask, if_true, if_false)
 //   tree_sum reduce_max (reduce_add: integers) lane i with i + 8, then i + 4, i + 2, i + 1
@@ -176,6 +177,17 @@ OCTAVO_INLINE bool any(mask16 m) {
 }
 
 OCTAVO_INLINE f32x16 max_or_nan(f32x16 a, f32x16 b) { return select(is_nan(a), a, max(a, b)); }
+
+OCTAVO_INLINE f32x16 with_lane(f32x16 a, int lane, float value) {
+#if defined(OCTAVO_SIMD_AVX512)
+  return {{_mm512_mask_broadcastss_ps(a.part[0], static_cast<vmask>(1 << lane), _mm_set_ss(value))}};
+#else
+  alignas(64) float lanes[kLanes];
+  store16(lanes, a);
+  lanes[lane] = value;
+  return load16(lanes);
+#endif
+}
 
 // Tails are rare and short, so a copy through memory is good enough on every machine.
 OCTAVO_INLINE f32x16 load_first(const float* p, int n) {
