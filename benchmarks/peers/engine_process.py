@@ -35,13 +35,15 @@ class EngineProcess:
     stopped by SIGSTOP.
 
     Args:
+        settle: seconds that it gets to itself once it is ready, as a server has before its first request:
+            memory may still be made ready in the background.
         log: where the engine's own output goes.
 
     Raises:
         EngineError: it cannot be loaded.
     """
 
-    def __init__(self, command: EngineCommand, *, threads: int, log: Path) -> None:
+    def __init__(self, command: EngineCommand, *, threads: int, settle: float, log: Path) -> None:
         self._log = log
         script = FOLDER / f"adapter_{command.adapter}.py"
         with log.open("a", encoding="utf-8") as errors:
@@ -58,6 +60,7 @@ class EngineProcess:
         if ready is None:
             raise EngineError(f"{self.name} did not say that it is ready; see {log}")
         self.name, self.version, self.settings = ready["name"], ready["version"], ready["settings"]
+        time.sleep(settle)
         self._signal(signal.SIGSTOP)
 
     @property

@@ -178,6 +178,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--attempts", type=int, default=3, help="tries for a clean measurement")
     parser.add_argument("--wait", type=float, default=120.0, help="longest wait for a quiet machine [s]")
     parser.add_argument("--timeout", type=float, default=900.0, help="of one measurement [s]")
+    parser.add_argument("--settle", type=float, default=5.0, help="rest of each engine after loading [s]")
     parser.add_argument("--results", type=Path, default=Path("peers.jsonl"), help="appended to")
     parser.add_argument("--table", type=Path, help="also write the table here")
     parser.add_argument("--logs", type=Path, default=Path(), help="folder for the engines' own output")
@@ -208,7 +209,7 @@ def main() -> None:
         for command in engine_commands(arguments):
             print(f"loading {command.adapter} {' '.join(command.arguments)}", flush=True)
             path = arguments.logs / f"peers-{command.adapter}.log"
-            engine = EngineProcess(command, threads=arguments.threads, log=path)
+            engine = EngineProcess(command, threads=arguments.threads, settle=arguments.settle, log=path)
             stack.callback(engine.close)
             log.add("engine", engine=engine.name, version=engine.version, settings=engine.settings)
             engine.run(WARM_UP.prompts(0), WARM_UP.output_tokens, timeout=plan.timeout)

@@ -39,7 +39,7 @@ def engine(tmp_path, peers_on_the_path, monkeypatch):
     (tmp_path / "adapter_nothing.py").write_text(ADAPTER.format(peers=str(peers_on_the_path)))
     monkeypatch.setattr(engine_process, "FOLDER", tmp_path)
     command = engine_process.EngineCommand(sys.executable, "nothing", ())
-    process = engine_process.EngineProcess(command, threads=1, log=tmp_path / "log")
+    process = engine_process.EngineProcess(command, threads=1, settle=0.0, log=tmp_path / "log")
     yield process
     process.close()
 
@@ -72,7 +72,7 @@ sys.path[:0] = [{peers!r}]
 import engine_process
 engine_process.FOLDER = Path({folder!r})
 command = engine_process.EngineCommand(sys.executable, "nothing", ())
-engine = engine_process.EngineProcess(command, threads=1, log=Path({folder!r}) / "log")
+engine = engine_process.EngineProcess(command, threads=1, settle=0.0, log=Path({folder!r}) / "log")
 print(engine.process_id, flush=True)
 time.sleep(60)
 """
