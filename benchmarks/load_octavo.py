@@ -19,6 +19,7 @@ def main() -> None:
         quantization=job["quantization"],
         max_model_len=2048,
         kv_cache_memory="68MiB",
+        kv_dtype="float16",
         num_threads=job["threads"],
     )
     loaded = time.time()

@@ -3,19 +3,11 @@
 // Ops whose rows an integer linear reads quantise them as they are made; quantize_rows is for the rest.
 #pragma once
 
+#include "int8_rows.inc.h"
 #include "linear.h"
-#include "simd.h"
 
 namespace octavo::OCTAVO_ISA {
 namespace {
-
-// 16 elements as integers within int8. A NaN becomes 0: its group's scale is NaN, which is what counts. The limits act
-// only where 127 / largest overflows, below 4e-37.
-OCTAVO_INLINE i32x16 quantized(f32x16 values, float inverse) {
-  const f32x16 scaled = mul(values, splat16(inverse));
-  const f32x16 limited = min(max(scaled, splat16(-127.0f)), splat16(127.0f));
-  return to_int(select(is_nan(scaled), splat16(0.0f), limited));
-}
 
 OCTAVO_INLINE bool all_finite(f32x16 a) { return !any(is_nan(sub(a, a))); }
 
@@ -57,7 +49,9 @@ OCTAVO_INLINE void store_quantized(float* out, QuantizedGroup* groups, int32_t b
 class GroupQuantizer {
  public:
   GroupQuantizer() { for (f32x16& value : values_) value = splat16(0.0f); }
-  ~GroupQuantizer() { quantize(); }
+  ~GroupQuantizer() {
+    if (count_ > 0) quantize();
+  }
   GroupQuantizer(const GroupQuantizer&) = delete;
   GroupQuantizer& operator=(const GroupQuantizer&) = delete;
 

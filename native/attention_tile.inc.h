@@ -31,7 +31,7 @@ constexpr int tile_vectors(int) { return 1; }
 OCTAVO_INLINE f32x16 load_kv(const float* p) { return load16(p); }
 OCTAVO_INLINE f32x16 load_kv(const uint16_t* p) { return load16_f16(p); }
 
-// Where a tile's K and V lie. Only entries that hold a visible token are set.
+// Where a tile's K and V lie. Entries without a visible token repeat one that has some.
 template <class Element>
 struct TileView {
   const Element* keys[kTileColumns];     // [head_dim][16]: tokens 16 j … 16 j + 15

@@ -1,4 +1,4 @@
-// A head's vector as int8 with one scale, and its rotation before: how the int8 cache holds K and V (ADR 0016).
+// Vectors as int8 with one scale, and the rotation of a head before it: how the int8 cache holds K and V (ADR 0016).
 #pragma once
 
 #include "simd.h"
@@ -33,6 +33,14 @@ inline void rotate(float* x, int count) {
   }
 }
 
+// 16 elements as integers within int8. A NaN becomes 0: its scale is NaN, which is what counts. The limits act
+// only where 127 / largest overflows, below 4e-37.
+OCTAVO_INLINE i32x16 quantized(f32x16 values, float inverse) {
+  const f32x16 scaled = mul(values, splat16(inverse));
+  const f32x16 limited = min(max(scaled, splat16(-127.0f)), splat16(127.0f));
+  return to_int(select(is_nan(scaled), splat16(0.0f), limited));
+}
+
 struct Int8Row {
   float scale;  // NaN if an element is
   int32_t sum;
@@ -46,11 +54,9 @@ inline Int8Row quantize_row(const float* x, int count, int8_t* q) {
   const float inverse = largest == 0.0f ? 0.0f : 127.0f / largest;
   i32x16 sums = splat16_int(0);
   for (int i = 0; i < count; i += kLanes) {
-    const f32x16 scaled = mul(load16(x + i), splat16(inverse));
-    const f32x16 limited = min(max(scaled, splat16(-127.0f)), splat16(127.0f));
-    const i32x16 rounded = to_int(select(is_nan(scaled), splat16(0.0f), limited));
-    store16_as_bytes(q + i, rounded);
-    sums = add(sums, rounded);
+    const i32x16 integers = quantized(load16(x + i), inverse);
+    store16_as_bytes(q + i, integers);
+    sums = add(sums, integers);
   }
   // Any NaN becomes the plain one: exp2_of_falls adds to the bits of what is computed from scales.
   return {largest == largest ? largest / 127.0f : __builtin_nanf(""), reduce_add(sums)};

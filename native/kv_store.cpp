@@ -20,6 +20,7 @@ size_t store_bytes(const KvView& view) {
 
 KvView checked(KvView view) {
   check(view.num_layers > 0 && view.num_kv_heads > 0 && view.head_dim > 0, "a KV cache needs layers, heads and a head size");
+  check(view.head_dim <= kMaxHeadDim, "the kernels take heads of at most 256 elements");
   check(view.num_blocks > 0, "a KV cache needs at least one block");
   check(view.block_size > 0 && view.block_size % 8 == 0, "the block size must be a multiple of 8");
   const bool int8 = view.dtype == KvDtype::kInt8;
@@ -67,7 +68,9 @@ void rotate(float* x, int32_t count) {
 void read_int8_row(const KvView& view, const std::byte* head, int32_t half, int32_t token, float* row) {
   const auto* elements = reinterpret_cast<const int8_t*>(head);
   const float scale = *scale_of(view, head, half, token);
-  for (int32_t d = 0; d < view.head_dim; ++d) row[d] = static_cast<float>(elements[stored_offset(view, half, token, d)]) * scale;
+  for (int32_t d = 0; d < view.head_dim; ++d) {
+    row[d] = static_cast<float>(elements[stored_offset(view, half, token, d)]) * scale;
+  }
   if (half == 1) return;
   rotate(row, view.head_dim);  // its own inverse, but for the factor
   const auto run = static_cast<float>(view.head_dim & -view.head_dim);
@@ -115,7 +118,9 @@ void KvStore::read_block(int32_t layer, int32_t block, std::byte* logical) const
   const auto size = static_cast<size_t>(element_bytes(view_.dtype));
   for_each_row(view_, [&](int32_t kv_head, int32_t half, int32_t token, int64_t index) {
     const std::byte* head = view_.head(layer, block, kv_head);
-    if (view_.dtype == KvDtype::kInt8) return read_int8_row(view_, head, half, token, reinterpret_cast<float*>(logical) + index);
+    if (view_.dtype == KvDtype::kInt8) {
+      return read_int8_row(view_, head, half, token, reinterpret_cast<float*>(logical) + index);
+    }
     for (int32_t d = 0; d < view_.head_dim; ++d) {
       const auto stored = static_cast<size_t>(stored_offset(view_, half, token, d));
       std::memcpy(logical + (static_cast<size_t>(index) + static_cast<size_t>(d)) * size, head + stored * size, size);
@@ -129,7 +134,9 @@ void KvStore::write_block(int32_t layer, int32_t block, const std::byte* logical
   const auto size = static_cast<size_t>(element_bytes(view_.dtype));
   for_each_row(view_, [&](int32_t kv_head, int32_t half, int32_t token, int64_t index) {
     std::byte* head = view_.head(layer, block, kv_head);
-    if (view_.dtype == KvDtype::kInt8) return write_int8_row(view_, head, half, token, reinterpret_cast<const float*>(logical) + index);
+    if (view_.dtype == KvDtype::kInt8) {
+      return write_int8_row(view_, head, half, token, reinterpret_cast<const float*>(logical) + index);
+    }
     for (int32_t d = 0; d < view_.head_dim; ++d) {
       const auto stored = static_cast<size_t>(stored_offset(view_, half, token, d));
       std::memcpy(head + stored * size, logical + (static_cast<size_t>(index) + static_cast<size_t>(d)) * size, size);

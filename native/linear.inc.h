@@ -241,8 +241,10 @@ class PieceWalk {
   }
 
  private:
+  // Whole tiles, so that blocks that are rounded up to whole tiles are never more than the rows fill.
   static int32_t most_rows(const LinearOp& op) {
-    return larger(static_cast<int32_t>(kRowBlockBytes / (2 * int64_t{op.depth})), 4 * kTileRows);
+    const auto rows = static_cast<int32_t>(kRowBlockBytes / (2 * int64_t{op.depth}));
+    return larger(rows / kTileRows * kTileRows, 4 * kTileRows);
   }
 
   void set(int32_t number, int32_t num_panels, Piece& piece) const {

@@ -12,10 +12,9 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from octavo.diagnostics import shown
 from octavo.errors import ConfigError
-from octavo.kv.spec import KVDtype
+from octavo.kv.spec import KVDtype, KVDtypeChoice
 from octavo.vllm_options import FOREIGN_OPTIONS, without_harmless
 
-KVDtypeName = Literal["auto", "float16", "float32", "int8"]
 PolicyName = Literal["fcfs", "priority"]
 QuantizationName = Literal["none", "int8", "int4"]
 GenerationConfigName = Literal["auto", "vllm"]
@@ -84,9 +83,8 @@ class CacheConfig:
     """Share of the free memory (cgroup limits respected) used when kv_cache_memory is omitted."""
     num_blocks: int | None = None
     """Number of blocks; overrides the memory settings."""
-    kv_dtype: KVDtypeName = "auto"
-    """Number format of K and V in the cache; auto is int8, which takes half the room of float16, or float16
-    for heads whose size is no multiple of 16."""
+    kv_dtype: KVDtypeChoice = "auto"
+    """Number format of K and V; auto is int8, half the room of float16, if heads are multiples of 16."""
     enable_prefix_caching: bool = True
     """Find and share blocks that hold the same prefix."""
     watermark: float = 0.01

@@ -230,3 +230,20 @@ def test_more_logit_rows_than_there_was_room_for(quantization: Quantization):
     assert_same_bits(interpreter.logits(everything[:2]), want[[19, 18]])
     assert interpreter.run(rows_only_step(20)).shape == (0, 50)
     interpreter.close()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_deep_rows_in_uneven_blocks_touch_nothing_behind_them(isa):
+    """So deep that blocks hold 16 rows: rounded up to whole tiles, they must not become more than the rows fill."""
+    depth, num_rows, columns = 15_328, 100, 32
+    rng = np.random.default_rng(0)
+    program = Program()
+    rows = program.input(depth)
+    program.linear(rows, random_weight(rng, (columns, depth), Quantization.Q8_0))
+    behind = program.input(columns)
+    interpreter = NativeInterpreter(program, NO_CACHE, 1, max_num_tokens=num_rows, max_logit_rows=1, isa=isa)
+    interpreter.write(rows, random_rows(rng, num_rows, depth))
+    interpreter.write(behind, np.ones((num_rows, columns), np.float32))
+    interpreter.run(rows_only_step(num_rows))
+    assert (interpreter.read(behind) == 1.0).all()
+    interpreter.close()

@@ -3,14 +3,15 @@
 import json as json_format
 
 from octavo.cli.options import DEFAULTS, Flag
-from octavo.config import KVDtypeName, QuantizationName
+from octavo.config import QuantizationName
+from octavo.kv.spec import KVDtypeChoice
 
 
 def inspect(
     model: str = DEFAULTS.model.model,
     *,
     quantization: QuantizationName = "none",
-    kv_dtype: KVDtypeName = DEFAULTS.cache.kv_dtype,
+    kv_dtype: KVDtypeChoice = DEFAULTS.cache.kv_dtype,
     revision: str | None = None,
     offline: Flag = False,
     json: Flag = False,

@@ -10,12 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from octavo.config import KVDtypeName, QuantizationName
+from octavo.config import QuantizationName
 from octavo.kernels.program import Program
 from octavo.kernels.quantization import bytes_per_row
 from octavo.kernels.select import native_support
 from octavo.kernels.weight import Quantization, Weight
-from octavo.kv.spec import KVCacheSpec, choose_kv_dtype
+from octavo.kv.spec import KVCacheSpec, KVDtypeChoice, choose_kv_dtype
 from octavo.models.loaded import LoadedModel
 from octavo.models.weight_plan import planned_quantization
 from octavo.runner.memory import format_memory_size
@@ -26,7 +26,7 @@ _GROUPS = {"token_embd": "embeddings", "output": "output head"}
 
 
 def inspection(
-    model: LoadedModel, *, quantization: QuantizationName, kv_dtype: KVDtypeName
+    model: LoadedModel, *, quantization: QuantizationName, kv_dtype: KVDtypeChoice
 ) -> dict[str, Any]:
     """Everything that is shown, as JSON takes it."""
     spec = model.spec

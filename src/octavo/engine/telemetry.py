@@ -58,7 +58,8 @@ class EngineTelemetry:
         activity: what the engine's thread is doing.
         last_progress_at: when a step last computed something, or work arrived at an idle engine.
         idle_reason: why the last try to schedule gave nothing although there was work; empty if it gave some.
-        snapshot: the state after the last step, or up to `PUBLISH_EVERY_S` older if steps only added tokens.
+        snapshot: the state after the last step, or up to `PUBLISH_EVERY_S` older if no request got its first
+            token, ended or failed since.
         num_generation_tokens: generated since the start, over all requests.
         on_finished: is told of every request that has ended, in the engine's thread; must return at once.
     """

@@ -14,6 +14,8 @@ from octavo.kernels.native_pool import NativePool
 from octavo.kv.spec import KVCacheSpec
 
 _DTYPE_CODES = {"float16": 0, "float32": 1, "int8": 2}
+_LARGEST_HEAD_DIM = 256
+"""kMaxHeadDim of native/step.h."""
 
 
 class NativeKVStore(NativeObject):
@@ -31,6 +33,11 @@ class NativeKVStore(NativeObject):
     def __init__(
         self, spec: KVCacheSpec, num_blocks: int, *, library: NativeLibrary, pool: NativePool
     ) -> None:
+        if spec.head_dim > _LARGEST_HEAD_DIM:
+            raise ConfigError(
+                f"the native kernels take heads of at most {_LARGEST_HEAD_DIM} elements, but this model's have "
+                f"{spec.head_dim}; use kernels='reference', which is slow"
+            )
         if spec.block_size % 8:
             raise ConfigError(
                 f"block_size must be a multiple of 8 for the native kernels, got {spec.block_size}"

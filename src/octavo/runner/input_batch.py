@@ -78,7 +78,10 @@ class InputBatch:
         step.token_ids[:] = list(chain.from_iterable([request.token_ids for request in scheduled]))
 
     def _copy_block_tables(self, places: list[int], laid_out: LaidOutStep) -> None:
-        """Bring the tables at some places of the step up to date, as far as its longest sequence needs."""
+        """Bring the tables at some places of the step up to date, as far as its longest sequence needs.
+
+        Blocks come with the tokens that fill them: no table has an entry beyond that before a later step has it.
+        """
         width = -(-int(laid_out.step.seq_lens.max()) // self._block_size)
         rows = laid_out.layout.row_ids[places]
         self._block_tables[places, :width] = self._rows.block_tables[rows, :width]

@@ -26,12 +26,12 @@ class Time:
 class Observed:
     """An engine whose every sampled token takes half a second, and what it says of ended requests."""
 
-    def __init__(self, **options):
+    def __init__(self, token_s=0.5, **options):
         self.time = Time()
         self.ended = {}
 
         def script(request_id, position):
-            self.time.now += 0.5
+            self.time.now += token_s
             return EOS if position == 9 else ord("a") + position
 
         fake = make_engine(script, clock=self.time, **options)
@@ -192,3 +192,26 @@ def test_the_step_under_way_can_be_seen_from_outside():
     (activity,) = seen
     assert (activity.kind, activity.num_requests, activity.num_tokens) == (ActivityKind.STEP, 1, 20)
     assert fake.engine.telemetry.activity.kind is ActivityKind.BETWEEN_STEPS
+
+
+def test_a_record_is_published_with_news_and_every_50_ms():
+    observed = Observed(token_s=0.02)
+    engine, telemetry = observed.engine, observed.telemetry
+    observed.add("a", max_tokens=6, ignore_eos=True)
+    seen = []
+    while engine.has_unfinished_requests:
+        before = telemetry.snapshot
+        engine.step()
+        seen.append(telemetry.snapshot is not before)
+    # The first token, 60 ms after it, and the end.
+    assert seen == [True, False, False, True, False, True]
+
+
+def test_at_rest_the_last_step_is_seen_at_once():
+    observed = Observed(token_s=0.02)
+    observed.add("a", max_tokens=6, ignore_eos=True)
+    for _ in range(2):
+        observed.engine.step()
+    before = observed.telemetry.snapshot
+    observed.telemetry.rest()
+    assert observed.telemetry.snapshot.num_steps == before.num_steps + 1

@@ -116,3 +116,8 @@ def test_what_is_not_there_is_an_error(pool: NativePool):
 def test_the_block_size_must_be_a_multiple_of_8(pool: NativePool):
     with pytest.raises(ConfigError, match="multiple of 8 for the native kernels, got 12"):
         make_store(pool, block_size=12)
+
+
+def test_heads_that_the_kernels_have_no_room_for_are_refused(pool: NativePool):
+    with pytest.raises(ConfigError, match="heads of at most 256 elements, but this model's have 272; use"):
+        make_store(pool, head_dim=272)
