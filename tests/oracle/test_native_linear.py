@@ -234,7 +234,7 @@ def test_more_logit_rows_than_there_was_room_for(quantization: Quantization):
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_deep_rows_in_uneven_blocks_touch_nothing_behind_them(isa):
-    """So deep that blocks hold 16 rows: rounded up to whole tiles, they must not become more than the rows fill."""
+    """So deep that blocks hold 16 rows: rounded up to whole tiles, they must not outnumber the rows."""
     depth, num_rows, columns = 15_328, 100, 32
     rng = np.random.default_rng(0)
     program = Program()

@@ -35,8 +35,8 @@ class NativeKVStore(NativeObject):
     ) -> None:
         if spec.head_dim > _LARGEST_HEAD_DIM:
             raise ConfigError(
-                f"the native kernels take heads of at most {_LARGEST_HEAD_DIM} elements, but this model's have "
-                f"{spec.head_dim}; use kernels='reference', which is slow"
+                f"the native kernels take heads of at most {_LARGEST_HEAD_DIM} elements, but this model's "
+                f"have {spec.head_dim}; use kernels='reference', which is slow"
             )
         if spec.block_size % 8:
             raise ConfigError(

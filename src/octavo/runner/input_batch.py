@@ -80,7 +80,7 @@ class InputBatch:
     def _copy_block_tables(self, places: list[int], laid_out: LaidOutStep) -> None:
         """Bring the tables at some places of the step up to date, as far as its longest sequence needs.
 
-        Blocks come with the tokens that fill them: no table has an entry beyond that before a later step has it.
+        Blocks come with the tokens that fill them: no table has entries beyond that before a later step.
         """
         width = -(-int(laid_out.step.seq_lens.max()) // self._block_size)
         rows = laid_out.layout.row_ids[places]
