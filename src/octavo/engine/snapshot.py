@@ -23,7 +23,7 @@ class EngineCounts(NamedTuple):
 
 
 class EngineSnapshot(NamedTuple):
-    """Published by the engine's thread after each step, as a whole; nothing in it ever changes."""
+    """Published by the engine's thread as a whole; nothing in it ever changes."""
 
     num_running: int
     num_waiting: int

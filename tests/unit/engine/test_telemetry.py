@@ -214,4 +214,4 @@ def test_at_rest_the_last_step_is_seen_at_once():
         observed.engine.step()
     before = observed.telemetry.snapshot
     observed.telemetry.rest()
-    assert observed.telemetry.snapshot.num_generation_tokens == before.num_generation_tokens + 1
+    assert observed.telemetry.snapshot.counts.num_steps == before.counts.num_steps + 1
