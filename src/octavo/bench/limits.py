@@ -52,11 +52,11 @@ class LimitProbe:
         self._pool = NativePool(num_threads, library=library)
         try:
             self._probe = NativeProbe(library=library, pool=self._pool, isa=choose_isa(isa))
+            size = 8 * last_level_cache()
+            self._buffer = np.ones(size - size % PROBE_BYTES, dtype=np.uint8)
         except BaseException:
             self._pool.close()
             raise
-        size = 8 * last_level_cache()
-        self._buffer = np.ones(size - size % PROBE_BYTES, dtype=np.uint8)
 
     def __enter__(self) -> Self:
         return self
