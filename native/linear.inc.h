@@ -43,6 +43,7 @@ struct Piece {
   float* out;  // of the first row and column
   int64_t out_stride;  // from row to row
   const std::byte* following;  // the panel that the worker reads afterwards
+  KvAhead* kv_ahead;
 
   float* out_at(int32_t row, int32_t column) const {
     return out + (row - row_begin) * out_stride + column - panel_begin * kPanelColumns;
@@ -93,7 +94,8 @@ void run_tile(const LinearOp& op, const Piece& piece, int32_t panel, int first_s
   }
   if constexpr (is_integer(kKind)) {
     const int64_t stride = op.depth / kGroupSize;
-    const TileWeights weights = {*piece.part, piece.panel(panel), piece.panel_or_following(panel + panels_of(kCols))};
+    const TileWeights weights = {*piece.part, piece.panel(panel), piece.panel_or_following(panel + panels_of(kCols)),
+                                 *piece.kv_ahead};
     integer_tile<kKind, kFetches>(weights, first_slice, op.quantized + row * stride, stride, acc);
   } else {
     const float* x = op.x + static_cast<int64_t>(row) * op.depth;
@@ -270,6 +272,7 @@ class PieceWalk {
 void linear(const LinearOp& op, const StepView& step, Worker& worker) {
   PieceWalk walk(op, num_rows(step, op.rows), worker.count);
   Piece piece{}, next{};
+  piece.kv_ahead = next.kv_ahead = &worker.kv_ahead;
   bool found = walk.find(claim(worker, 1), piece);
   while (found) {
     found = walk.find(claim(worker, 1), next);

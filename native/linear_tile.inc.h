@@ -184,6 +184,7 @@ struct TileWeights {
   const Panels& part;
   const std::byte* panel;
   const std::byte* following;  // the panel that the worker reads after the tile's last
+  KvAhead& kv_ahead;
 };
 
 // The tile's sums over k. Column vector c is slice (first_slice + c) % kParts of panel (first_slice + c) / kParts.
@@ -210,6 +211,8 @@ OCTAVO_INLINE void integer_tile(const TileWeights& weights, int first_slice, con
       for (int c = 0; c < kCols; ++c) {
         if ((first_slice + c) % kParts == 0) ahead.run<F>(columns[c], g);
       }
+    } else {
+      weights.kv_ahead.fetch();
     }
     add_group<F>(columns, x + g, x_stride, acc);
 #pragma GCC unroll 16

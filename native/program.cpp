@@ -139,6 +139,7 @@ void Program::run_ops(const std::vector<BoundOp>& ops, Worker& worker) {
     run_op(ops[i], worker);
     WeightsAhead ahead = weights_after(ops, i, worker);
     pool_.barrier(worker, ahead);
+    if (std::holds_alternative<PagedAttentionOp>(ops[i])) worker.kv_ahead = kv_after(ops, i, worker);
   }
 }
 
@@ -147,6 +148,16 @@ WeightsAhead Program::weights_after(const std::vector<BoundOp>& ops, size_t inde
   if (view_.num_tokens > kFewRows) return {};
   for (size_t i = index + 1; i < ops.size(); ++i) {
     if (const auto* linear = std::get_if<LinearOp>(&ops[i])) return {*linear, worker};
+  }
+  return {};
+}
+
+// Of the next attention op, if linear layers until then compute rather than read weights.
+KvAhead Program::kv_after(const std::vector<BoundOp>& ops, size_t index, const Worker& worker) const {
+  if (view_.num_tokens <= kFewRows) return {};
+  for (size_t i = index + 1; i < ops.size(); ++i) {
+    const auto* attention = std::get_if<PagedAttentionOp>(&ops[i]);
+    if (attention != nullptr) return {*attention, view_, worker.index, worker.count};
   }
   return {};
 }

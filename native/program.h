@@ -84,6 +84,7 @@ class Program {
   void prepare(const OctavoStep& input);
   void run_ops(const std::vector<BoundOp>& ops, Worker& worker);
   void run_op(const BoundOp& op, Worker& worker);
+  KvAhead kv_after(const std::vector<BoundOp>& ops, size_t index, const Worker& worker) const;
   WeightsAhead weights_after(const std::vector<BoundOp>& ops, size_t index, const Worker& worker) const;
 
   std::mutex mutex_;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kv_ahead.h"
 #include "low_rank.h"
 
 namespace octavo {
@@ -108,13 +109,14 @@ constexpr int32_t kMaxHeadDim = 256;
 constexpr size_t kWorkerScratchBytes = size_t{1} << 20;
 
 // One of the threads that run an op together. All of them call the op's kernel with the same arguments.
-struct Worker {
+struct alignas(64) Worker {
   int32_t index;       // 0 … count - 1
   int32_t count;
   std::byte* scratch;  // kWorkerScratchBytes or more of its own, 64-byte aligned, content undefined
   void* pool;
   uint32_t phase;    // the pool's: barriers that this worker has come to
   bool holds_piece;  // of that phase
+  KvAhead kv_ahead;  // what linear layers of many rows ask for while they compute
 };
 
 // Hands out 0, 1, 2, … among the workers, `count` numbers at a time (2^31 in all); the first of them is returned. The

@@ -108,7 +108,7 @@ ThreadPool::ThreadPool(int32_t num_threads) {
     throw Error("the number of threads must be 1 … " + std::to_string(kMaxThreads) + ", got " +
                 std::to_string(num_threads));
   }
-  for (int32_t i = 0; i < num_threads; ++i) workers_.push_back({i, num_threads, nullptr, this, 0, false});
+  for (int32_t i = 0; i < num_threads; ++i) workers_.push_back({i, num_threads, nullptr, this, 0, false, {}});
   grow_scratch(kWorkerScratchBytes);
   const BlockedSignals blocked;
   threads_.reserve(workers_.size());

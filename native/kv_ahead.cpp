@@ -1,0 +1,67 @@
+#include "kv_ahead.h"
+
+#include <algorithm>
+
+#include "step.h"
+
+namespace octavo {
+
+namespace {
+
+constexpr int32_t kMaxRowsOfRequest = 8;            // more share the loads of K and V: computing takes longer
+constexpr int64_t kMostBytes = int64_t{16} << 20;  // of all workers: half of a third-level cache that cores share
+
+}  // namespace
+
+KvAhead::KvAhead(const PagedAttentionOp& op, const StepView& step, int32_t worker_index, int32_t num_workers)
+    : step_(&step),
+      layer_(step.kv.block(op.layer, 0)),
+      blocks_left_(kMostBytes / num_workers / step.kv.block_bytes()),
+      num_passes_(op.window > 0 ? 0 : step.shared.num_passes),
+      window_(op.window),
+      worker_index_(worker_index),
+      num_workers_(num_workers) {
+  if (step.kv.block_bytes() >= kStep) find_block();
+}
+
+void KvAhead::find_block() {
+  next_ = nullptr;
+  if (blocks_left_ == 0 || !find_entry()) return;
+  --blocks_left_;
+  const int64_t bytes = step_->kv.block_bytes();
+  next_ = layer_ + entries_.block_table[entries_.begin] * bytes;
+  block_end_ = next_ + bytes / kStep * kStep;
+  entries_.begin += num_workers_;
+}
+
+bool KvAhead::find_entry() {
+  while (entries_.begin >= entries_.end) {
+    if (num_found_ == num_passes_ + step_->num_requests) return false;
+    entries_ = num_found_ < num_passes_ ? entries_of_pass(num_found_) : entries_of_request(num_found_ - num_passes_);
+    entries_.begin += worker_index_;
+    ++num_found_;
+  }
+  return true;
+}
+
+KvAhead::Entries KvAhead::entries_of_pass(int32_t pass) const {
+  const SharedPass& shared = step_->shared.passes[pass];
+  const int32_t* table = step_->block_table(step_->request_of_row[step_->shared.rows[shared.first_row]]);
+  const int32_t block_size = step_->kv.block_size;
+  return {table, shared.partition_begin * kPartitionTokens / block_size,
+          shared.partition_end * kPartitionTokens / block_size};
+}
+
+KvAhead::Entries KvAhead::entries_of_request(int32_t request) const {
+  const int32_t* rows = step_->query_start_loc + request;
+  const int32_t num_rows = rows[1] - rows[0];
+  if (num_rows == 0 || num_rows > kMaxRowsOfRequest) return {};
+  const int32_t pass = num_passes_ == 0 ? -1 : step_->shared.of_request[request].deepest;
+  const int32_t windowed = window_ == 0 ? 0 : std::max(step_->positions[rows[0]] - window_ + 1, 0);
+  const int32_t first_token = pass < 0 ? windowed : step_->shared.passes[pass].partition_end * kPartitionTokens;
+  const int32_t block_size = step_->kv.block_size;
+  return {step_->block_table(request), first_token / block_size,
+          (step_->seq_lens[request] + block_size - 1) / block_size};
+}
+
+}  // namespace octavo
