@@ -187,14 +187,15 @@ OCTAVO_INLINE f32x16 visible_only(f32x16 values, VisibleRange visible, int colum
   return select(visible_lanes(visible, column), values, splat16(otherwise));
 }
 
+// Lane by lane the largest of a row's visible scores.
 template <bool kWhole>
-OCTAVO_INLINE float largest_score(const float* scores, VisibleRange visible) {
+OCTAVO_INLINE f32x16 largest_in_lanes(const float* scores, VisibleRange visible) {
   const ColumnRange columns = kWhole ? ColumnRange{0, kTileColumns} : columns_of(visible);
   f32x16 largest = splat16(-__builtin_inff());
   _Pragma("GCC unroll 4") for (int column = columns.begin; column < columns.end; ++column) {
     largest = max(visible_only<kWhole>(load16(scores + column * kLanes), visible, column, -__builtin_inff()), largest);
   }
-  return reduce_max(largest);
+  return largest;
 }
 
 // Turns the scores of a row into weights exp(score - maximum) and returns their sum.
@@ -218,7 +219,7 @@ OCTAVO_INLINE void soften(const RowState& rows, const VisibleRange* visible, flo
   float maxima[kRows] = {};
   for (int r = 0; r < kRows; ++r) {
     if (sees_nothing(r)) continue;
-    const float largest = largest_score<kWhole>(scores + r * kTileTokens, visible[r]);
+    const float largest = reduce_max(largest_in_lanes<kWhole>(scores + r * kTileTokens, visible[r]));
     maxima[r] = largest > rows.maxima[r] ? largest : rows.maxima[r];
     falls[r] = rows.maxima[r] - maxima[r];
   }

@@ -1,8 +1,8 @@
 // Attention of a few rows over one tile of 64 tokens whose K and V are int8: ADR 0016. Scores and values are sums of
 // products of integers, exact and so free of any order; what is left of float arithmetic is per token and per row.
 //
-// A token's weight is an integer of 14 bits, in two pieces of 7 that meet the values one after the other: no instruction
-// set's 16-bit sums overflow. An invisible token weighs 0, so that it takes no part whatever its slot holds.
+// A token's weight is an integer of 8 bits, in units of the row's own for this tile. An invisible token weighs 0, so that it
+// takes no part whatever its slot holds.
 #pragma once
 
 #include "attention_tile.inc.h"
@@ -11,20 +11,16 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-// Rows that share a load of values: two sums for each of their vectors.
-constexpr int kMaxValueRows = kMaxTileRows < 3 ? kMaxTileRows : 3;
 #if defined(OCTAVO_SIMD_AVX512)
 constexpr int kValueVectors = 4;
 #else
 constexpr int kValueVectors = 1;
 #endif
 
-constexpr int kPieceBits = 7;
-constexpr int32_t kPieceMask = (1 << kPieceBits) - 1;
 constexpr float kIntegersFrom = 8388608.0f;  // 2^23: a float from here on has its integer in its lowest bits
 constexpr float kLog2E = 1.44269504088896341f;
-constexpr float kLargestWeight = 16383.0f;     // 2^14 - 1
-constexpr float kSmallestValueScale = 1e-30f;  // below, values count as zeros: kLargestWeight / scale might overflow
+constexpr float kLargestWeight = 255.0f;
+constexpr float kSmallestPeak = 1e-30f;  // kLargestWeight / peak may not overflow
 constexpr int kTileQuads = kTileTokens / 4;
 
 template <>
@@ -46,13 +42,12 @@ OCTAVO_INLINE const Int8Query& int8_query(const RowState& rows, int row) {
   return *reinterpret_cast<const Int8Query*>(rows.queries + row * rows.stride);
 }
 
-// The weights of a row's tokens in pieces, and what its outputs are moved on by.
+// The weights of the rows' tokens, and what their outputs are moved on by. Lanes are rows.
 template <int kRows>
 struct TileWeightsInt8 {
-  alignas(64) int8_t pieces[2 * kRows][kTileTokens];  // of each row the upper bits, then the lower ones
+  alignas(64) uint8_t weights[kRows][kTileTokens];
+  alignas(64) float steps[kLanes];  // the value of a weight of 1
   alignas(64) float corrections[kLanes];
-  float steps[kRows];  // the value of a weight of 1
-  bool sees[kRows];    // anything of the tile
 };
 
 // scores[r][16 j + lane] = float(Σ_d query[d] · key[d]) · the token's scale; the query's is still missing.
@@ -103,52 +98,41 @@ OCTAVO_INLINE void score_tile(const TileJob<int8_t, kPrefetch>& job, const RowSt
   }
 }
 
-// What makes weights of exponentials: the values' scales of the tokens that a row sees, over the largest of them.
-struct ValueFactors {
-  alignas(64) float factor[kTileTokens];  // 0 … kLargestWeight; 0 for an invisible token
-  float step;
+// What makes exponents of scores: fma(score, scale, offset).
+struct ExponentFactors {
+  float scale, offset;
 };
 
+// Turns the scores of a row into weights. Returns the value of a weight of 1; `total` is the sum of the exponentials, lane by
+// lane. The row's largest product of exponential and value scale weighs 255: a token that every row looks at most may well
+// have the smallest values of all, and the others' weights would vanish beside it.
 template <bool kWhole>
-OCTAVO_INLINE void find_factors(const TileView<int8_t>& tile, VisibleRange visible, ValueFactors& factors) {
+OCTAVO_INLINE float weigh(const float* scores, VisibleRange visible, ExponentFactors factors,
+                          const float* const* value_scales, uint8_t* weights, f32x16& total) {
   const ColumnRange columns = kWhole ? ColumnRange{0, kTileColumns} : columns_of(visible);
-  const auto scale = [&](int column) {
-    return visible_only<kWhole>(load16(tile.value_scales[2 * column]), visible, column, 0.0f);
-  };
-  i32x16 magnitudes = splat16_int(0);  // as integers they order like floats, and a NaN is above infinity
-  for (int column = columns.begin; column < columns.end; ++column) {
-    magnitudes = max(magnitudes, bits_of(scale(column)));
-  }
-  const float largest = __builtin_bit_cast(float, reduce_max(magnitudes));
-  const float inverse = largest <= kSmallestValueScale ? 0.0f : kLargestWeight / largest;
-  factors.step = largest / kLargestWeight;
-  for (int column = columns.begin; column < columns.end; ++column) {
-    store16(factors.factor + column * kLanes, mul(scale(column), splat16(inverse)));
-  }
-}
-
-// Turns the scores of a row into weights and returns the sum of their exponentials.
-template <bool kWhole>
-OCTAVO_INLINE float weigh(const float* scores, VisibleRange visible, float query_scale, float maximum,
-                          const ValueFactors& factors, int8_t (*pieces)[kTileTokens]) {
-  const ColumnRange columns = kWhole ? ColumnRange{0, kTileColumns} : columns_of(visible);
-  const f32x16 scale = splat16(query_scale * kLog2E), offset = splat16(-(maximum * kLog2E));
-  f32x16 sums = splat16(0.0f);
-  i32x16 upper[kTileColumns], lower[kTileColumns];
+  f32x16 products[kTileColumns];
+  i32x16 peaks = splat16_int(0);  // as integers they order like floats, and a NaN is above infinity
+  total = splat16(0.0f);
   if constexpr (!kWhole) {
-    for (int column = 0; column < kTileColumns; ++column) upper[column] = lower[column] = splat16_int(0);
+    for (f32x16& product : products) product = splat16(0.0f);
   }
   _Pragma("GCC unroll 4") for (int column = columns.begin; column < columns.end; ++column) {
-    const f32x16 exponents = fma(load16(scores + column * kLanes), scale, offset);
+    const f32x16 exponents = fma(load16(scores + column * kLanes), splat16(factors.scale), splat16(factors.offset));
     const f32x16 exponentials = visible_only<kWhole>(exp2_of_falls(exponents), visible, column, 0.0f);
-    sums = add(sums, exponentials);
-    const i32x16 bits = bits_of(fma(exponentials, load16(factors.factor + column * kLanes), splat16(kIntegersFrom)));
-    upper[column] = bit_and(shift_right<kPieceBits>(bits), splat16_int(kPieceMask));
-    lower[column] = bit_and(bits, splat16_int(kPieceMask));
+    total = add(total, exponentials);
+    const f32x16 scale = visible_only<kWhole>(load16(value_scales[2 * column]), visible, column, 0.0f);
+    products[column] = mul(exponentials, scale);
+    peaks = max(peaks, bits_of(products[column]));
   }
-  store64_as_bytes(pieces[0], upper);
-  store64_as_bytes(pieces[1], lower);
-  return tree_sum(sums);
+  const float largest = __builtin_bit_cast(float, reduce_max(peaks));
+  const float peak = kSmallestPeak > largest ? kSmallestPeak : largest;
+  const f32x16 inverse = splat16(kLargestWeight / peak);
+  i32x16 integers[kTileColumns];
+  _Pragma("GCC unroll 4") for (int column = 0; column < kTileColumns; ++column) {
+    integers[column] = bits_of(fma(products[column], inverse, splat16(kIntegersFrom)));
+  }
+  store64_low_words_as_bytes(weights, integers);
+  return peak / kLargestWeight;
 }
 
 OCTAVO_INLINE void scale_scores(float* scores, ColumnRange columns, float scale) {
@@ -157,43 +141,55 @@ OCTAVO_INLINE void scale_scores(float* scores, ColumnRange columns, float scale)
   }
 }
 
-// exp(fall). Most tiles have no row's maximum, and exp(0) is 1: nobody waits for it then.
+// exp(fall) of the rows' lanes. Most tiles have no row's maximum, and exp(0) is 1: nobody waits for it then.
+template <int kRows>
 OCTAVO_INLINE f32x16 falls_to_corrections(f32x16 falls) {
+  falls = select(first_lanes(kRows), falls, splat16(0.0f));
   if (!any(less(falls, splat16(0.0f)))) return select(is_nan(falls), falls, splat16(1.0f));
   return exp16(falls);
 }
 
+// Where anything of the tile is visible to a row.
+template <int kRows>
+OCTAVO_INLINE mask16 rows_that_see(const VisibleRange* visible) {
+  alignas(64) float sees[kLanes] = {};
+  for (int r = 0; r < kRows; ++r) sees[r] = visible[r].begin < visible[r].end ? 1.0f : 0.0f;
+  return greater(load16(sees), splat16(0.0f));
+}
+
+// The scales that scores still lack.
+template <int kRows>
+OCTAVO_INLINE f32x16 query_scales(const RowState& rows, bool capped) {
+  if (capped) return splat16(1.0f);
+  f32x16 scales = splat16(0.0f);
+  for (int r = 0; r < kRows; ++r) scales = with_lane(scales, r, int8_query(rows, r).scale);
+  return scales;
+}
+
 // Scores become weights; maxima and sums move on.
 template <int kRows, bool kWhole>
-OCTAVO_INLINE void weigh_tile(const TileView<int8_t>& tile, const RowState& rows, const VisibleRange* visible,
-                              bool capped, const float* scores, TileWeightsInt8<kRows>& weights) {
-  f32x16 falls = splat16(0.0f);
-  float maxima[kRows] = {};
-  ValueFactors factors;
-  if constexpr (kWhole) find_factors<true>(tile, visible[0], factors);
+OCTAVO_INLINE void weigh_tile(const TileView<int8_t>& tile, const RowState& rows, const VisibleRange* visible, bool capped,
+                              float* scores, TileWeightsInt8<kRows>& to) {
+  f32x16 largest[kRows], totals[kRows];
   _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
-    weights.sees[r] = kWhole || visible[r].begin < visible[r].end;
-    if (!weights.sees[r]) {
-      __builtin_memset(weights.pieces[2 * r], 0, 2 * kTileTokens);
-      continue;
-    }
-    const float query_scale = capped ? 1.0f : int8_query(rows, r).scale;
-    const float largest = largest_score<kWhole>(scores + r * kTileTokens, visible[r]) * query_scale;
-    maxima[r] = largest > rows.maxima[r] ? largest : rows.maxima[r];
-    falls = with_lane(falls, r, rows.maxima[r] - maxima[r]);
+    largest[r] = largest_in_lanes<kWhole>(scores + r * kTileTokens, visible[r]);
   }
-  store16(weights.corrections, falls_to_corrections(falls));
+  const f32x16 scales = query_scales<kRows>(rows, capped);
+  const f32x16 maxima_before = load_first(rows.maxima, kRows), sums_before = load_first(rows.sums, kRows);
+  const f32x16 maxima = max(mul(reduce_max_rows(largest), scales), maxima_before);
+  const f32x16 corrections = select(equal(sums_before, splat16(0.0f)), splat16(0.0f),  // 0 for a row's first tile
+                                    falls_to_corrections<kRows>(sub(maxima_before, maxima)));
+  alignas(64) float exponent_scales[kLanes], exponent_offsets[kLanes];
+  store16(exponent_scales, mul(scales, splat16(kLog2E)));
+  store16(exponent_offsets, sub(splat16(0.0f), mul(maxima, splat16(kLog2E))));
   for (int r = 0; r < kRows; ++r) {
-    if (!weights.sees[r]) continue;
-    if constexpr (!kWhole) find_factors<false>(tile, visible[r], factors);
-    const float query_scale = capped ? 1.0f : int8_query(rows, r).scale;
-    const float total = weigh<kWhole>(scores + r * kTileTokens, visible[r], query_scale, maxima[r], factors,
-                                      weights.pieces + 2 * r);
-    weights.steps[r] = factors.step;
-    weights.corrections[r] = rows.sums[r] == 0.0f ? 0.0f : weights.corrections[r];  // 0 for its first tile
-    rows.sums[r] = __builtin_fmaf(rows.sums[r], weights.corrections[r], total);
-    rows.maxima[r] = maxima[r];
+    to.steps[r] = weigh<kWhole>(scores + r * kTileTokens, visible[r], {exponent_scales[r], exponent_offsets[r]},
+                                tile.value_scales, to.weights[r], totals[r]);
   }
+  const f32x16 sums = fma(sums_before, corrections, tree_sum_rows(totals));
+  store16(to.corrections, corrections);
+  store_first(rows.maxima, maxima, kRows);
+  store_first(rows.sums, kWhole ? sums : select(rows_that_see<kRows>(visible), sums, sums_before), kRows);
 }
 
 struct QuadRange {
@@ -201,12 +197,12 @@ struct QuadRange {
 };
 
 // outputs[r][d] = fma(float(Σ weight · value[d]), the row's step, outputs[r][d] · correction).
-template <int kFirst, int kRows, int kAllRows, int kVectors, bool kPrefetch>
-[[gnu::noinline]] void add_values_at(const TileJob<int8_t, kPrefetch>& job, const TileWeightsInt8<kAllRows>& weights,
-                                 QuadRange quads, const RowState& rows, int d) {
-  vi sums[2 * kRows][kVectors][kParts];
-  _Pragma("GCC unroll 8") for (int p = 0; p < 2 * kRows; ++p) {
-    _Pragma("GCC unroll 4") for (int j = 0; j < kVectors; ++j) OCTAVO_EACH_PART sums[p][j][i] = vsplat_int(0);
+template <int kRows, int kVectors, bool kWhole, bool kPrefetch>
+[[gnu::noinline]] void add_values_at(const TileJob<int8_t, kPrefetch>& job, const TileWeightsInt8<kRows>& weights,
+                                     QuadRange quads, const RowState& rows, const VisibleRange* visible, int d) {
+  vi sums[kRows][kVectors][kParts];
+  _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
+    _Pragma("GCC unroll 4") for (int j = 0; j < kVectors; ++j) OCTAVO_EACH_PART sums[r][j][i] = vsplat_int(0);
   }
   for (int quad = quads.begin; quad < quads.end; ++quad) {
     const int offset = (quad % 2 * job.shape.head_dim + d) * 4;
@@ -214,45 +210,36 @@ template <int kFirst, int kRows, int kAllRows, int kVectors, bool kPrefetch>
     vbytes values[kVectors][kParts];
     _Pragma("GCC unroll 4") for (int j = 0; j < kVectors; ++j) {
       OCTAVO_EACH_PART values[j][i] = load_bytes(value_quads + (j * kLanes + i * kWidth) * 4);
-      if constexpr (kPrefetch && kFirst == 0) prefetch(job.next.values[quad / 2] + offset + j * kLanes * 4);
+      if constexpr (kPrefetch) prefetch(job.next.values[quad / 2] + offset + j * kLanes * 4);
     }
-    _Pragma("GCC unroll 8") for (int p = 0; p < 2 * kRows; ++p) {
-      const vbytes piece = splat_quad(weights.pieces[2 * kFirst + p] + quad * 4);
+    _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
+      const vbytes weight = splat_quad(reinterpret_cast<const int8_t*>(weights.weights[r]) + quad * 4);
       _Pragma("GCC unroll 4") for (int j = 0; j < kVectors; ++j) {
-        OCTAVO_EACH_PART sums[p][j][i] = add_weighted(sums[p][j][i], piece, values[j][i]);
+        OCTAVO_EACH_PART sums[r][j][i] = add_weighted(sums[r][j][i], weight, values[j][i]);
       }
     }
   }
-  _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) {
-    const int row = kFirst + r;
-    if (!weights.sees[row]) continue;
-    const f32x16 step = splat16(weights.steps[row]), correction = splat16(weights.corrections[row]);
+  _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
+    if (!kWhole && visible[r].begin >= visible[r].end) continue;
+    const f32x16 step = splat16(weights.steps[r]), correction = splat16(weights.corrections[r]);
     _Pragma("GCC unroll 4") for (int j = 0; j < kVectors; ++j) {
-      float* out = rows.outputs + row * rows.stride + d + j * kLanes;
+      float* out = rows.outputs + r * rows.stride + d + j * kLanes;
       i32x16 total;
-      OCTAVO_EACH_PART total.part[i] = add(shift_left<kPieceBits>(sums[2 * r][j][i]), sums[2 * r + 1][j][i]);
+      OCTAVO_EACH_PART total.part[i] = sums[r][j][i];
       store16(out, fma(to_float(total), step, mul(load16(out), correction)));
     }
   }
 }
 
-template <int kFirst, int kRows, int kAllRows, int kVectors, bool kPrefetch>
-OCTAVO_INLINE void add_values(const TileJob<int8_t, kPrefetch>& job, const TileWeightsInt8<kAllRows>& weights,
-                              QuadRange quads, const RowState& rows, int d = 0) {
+template <int kRows, int kVectors, bool kWhole, bool kPrefetch>
+OCTAVO_INLINE void add_values(const TileJob<int8_t, kPrefetch>& job, const TileWeightsInt8<kRows>& weights,
+                              QuadRange quads, const RowState& rows, const VisibleRange* visible, int d = 0) {
   for (; d + kVectors * kLanes <= job.shape.head_dim; d += kVectors * kLanes) {
-    add_values_at<kFirst, kRows, kAllRows, kVectors>(job, weights, quads, rows, d);
+    add_values_at<kRows, kVectors, kWhole>(job, weights, quads, rows, visible, d);
   }
   if constexpr (kVectors > 1) {
-    if (d < job.shape.head_dim) add_values<kFirst, kRows, kAllRows, kVectors / 2>(job, weights, quads, rows, d);
+    if (d < job.shape.head_dim) add_values<kRows, kVectors / 2, kWhole>(job, weights, quads, rows, visible, d);
   }
-}
-
-template <int kAllRows, int kFirst, bool kPrefetch>
-OCTAVO_INLINE void add_all_values(const TileJob<int8_t, kPrefetch>& job, const TileWeightsInt8<kAllRows>& weights,
-                                  QuadRange quads, const RowState& rows) {
-  constexpr int kRows = kAllRows - kFirst < kMaxValueRows ? kAllRows - kFirst : kMaxValueRows;
-  add_values<kFirst, kRows, kAllRows, kValueVectors>(job, weights, quads, rows);
-  if constexpr (kFirst + kRows < kAllRows) add_all_values<kAllRows, kFirst + kRows>(job, weights, quads, rows);
 }
 
 template <int kRows, bool kPrefetch>
@@ -270,10 +257,10 @@ void attend_tile_rows(const TileJob<int8_t, kPrefetch>& job, const RowState& row
   }
   if (common.begin == 0 && common.end == kTileTokens) {
     weigh_tile<kRows, true>(job.tile, rows, visible, capped, scores, weights);
-    add_all_values<kRows, 0>(job, weights, {0, kTileQuads}, rows);
+    add_values<kRows, kValueVectors, true>(job, weights, {0, kTileQuads}, rows, visible);
   } else {
     weigh_tile<kRows, false>(job.tile, rows, visible, capped, scores, weights);
-    add_all_values<kRows, 0>(job, weights, {any.begin / 4, (any.end + 3) / 4}, rows);
+    add_values<kRows, kValueVectors, false>(job, weights, {any.begin / 4, (any.end + 3) / 4}, rows, visible);
   }
 }
 

@@ -8,7 +8,8 @@
 // through the linker. For the same reason kernels use no std:: templates.
 //
 //   load16 store16 splat16 load16_int store16_int splat16_int   load16_f16 store16_f16 load16_bf16
-//   store16_as_bytes store64_as_bytes          integers within int8
+//   store16_as_bytes                           integers within int8
+//   store64_low_words_as_bytes                 of integers or of floats' bits
 //   load_first(p, n) store_first(p, a, n)      first n lanes, n in 0…16; the lanes beyond read as 0
 //   load_lanes(p, n) store_lanes(p, a, n)      the same where n is 16 most of the time
 //   add sub mul div fma sqrt abs round_half_even
@@ -20,6 +21,7 @@
 //   less greater equal is_nan first_lanes(n) any(mask) select(mask, if_true, if_false)
 //   tree_sum reduce_max (reduce_add: integers) lane i with i + 8, then i + 4, i + 2, i + 1
 //   reduce_max_each reduce_add_each            of 16 vectors of integers
+//   reduce_max_rows tree_sum_rows              of up to 8 vectors of floats (the first of integers, too)
 #pragma once
 
 #include <cstddef>
@@ -189,7 +191,12 @@ OCTAVO_INLINE f32x16 with_lane(f32x16 a, int lane, float value) {
 #endif
 }
 
-// Tails are rare and short, so a copy through memory is good enough on every machine.
+#if defined(OCTAVO_SIMD_AVX512)
+OCTAVO_INLINE vmask first_bits(int n) { return static_cast<vmask>((1u << n) - 1); }
+OCTAVO_INLINE f32x16 load_first(const float* p, int n) { return {{_mm512_maskz_loadu_ps(first_bits(n), p)}}; }
+OCTAVO_INLINE void store_first(float* p, f32x16 a, int n) { _mm512_mask_storeu_ps(p, first_bits(n), a.part[0]); }
+#else
+// Tails are rare and short, so a copy through memory is good enough.
 OCTAVO_INLINE f32x16 load_first(const float* p, int n) {
   alignas(64) float lanes[kLanes] = {};
   __builtin_memcpy(lanes, p, sizeof(float) * static_cast<size_t>(n));
@@ -201,6 +208,7 @@ OCTAVO_INLINE void store_first(float* p, f32x16 a, int n) {
   store16(lanes, a);
   __builtin_memcpy(p, lanes, sizeof(float) * static_cast<size_t>(n));
 }
+#endif
 
 // The first `lanes` of 1 … 16, mostly all.
 OCTAVO_INLINE f32x16 load_lanes(const float* p, int lanes) {
@@ -219,16 +227,21 @@ OCTAVO_INLINE void store16_as_bytes(int8_t* p, i32x16 a) {
   OCTAVO_EACH_PART store_as_bytes(p + i * kWidth, a.part[i]);
 }
 
-// 64 integers within int8.
-OCTAVO_INLINE void store64_as_bytes(int8_t* p, const i32x16 (&a)[4]) {
+// The lowest 16 bits of each lane of four vectors, numbers within uint8.
+OCTAVO_INLINE void store64_low_words_as_bytes(uint8_t* p, const i32x16 (&a)[4]) {
 #if defined(OCTAVO_SIMD_AVX512)
-  const __m512i words01 = _mm512_packs_epi32(a[0].part[0], a[1].part[0]);
-  const __m512i words23 = _mm512_packs_epi32(a[2].part[0], a[3].part[0]);
-  const __m512i quads = _mm512_packs_epi16(words01, words23);  // of each 128 bits of all four
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, quads));
+  alignas(64) static constexpr uint16_t kEven[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
+                                                     32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
+  const __m512i even = _mm512_load_si512(kEven);
+  const __m512i words01 = _mm512_permutex2var_epi16(a[0].part[0], even, a[1].part[0]);
+  const __m512i words23 = _mm512_permutex2var_epi16(a[2].part[0], even, a[3].part[0]);
+  const __m512i eights = _mm512_packus_epi16(words01, words23);  // 8 bytes of each, in turn
+  _mm512_storeu_si512(p, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), eights));
 #else
-  for (int i = 0; i < 4; ++i) store16_as_bytes(p + i * kLanes, a[i]);
+  for (int i = 0; i < 4; ++i) {
+    const i32x16 byte = bit_and(add(a[i], splat16_int(128)), splat16_int(255));  // 128 more, modulo 256
+    store16_as_bytes(reinterpret_cast<int8_t*>(p) + i * kLanes, add(byte, splat16_int(-128)));
+  }
 #endif
 }
 
@@ -305,6 +318,69 @@ OCTAVO_INLINE int32_t reduce_max(i32x16 a) {
   int32_t largest = lanes[0];
   for (int i = 1; i < kLanes; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
   return largest;
+}
+#endif
+
+// Up to eight reductions at once, each in the order of tree_sum: lane r of the result is that of a[r]. Lanes from kCount on
+// hold anything.
+#if defined(OCTAVO_SIMD_AVX512)
+template <int kCount, class Combine>
+OCTAVO_INLINE f32x16 tree_reduce_rows(const f32x16 (&a)[kCount], Combine combine) {
+  static_assert(kCount <= 8);
+  vf halves[4], quarters[2];
+#pragma GCC unroll 4
+  for (int i = 0; i < (kCount + 1) / 2; ++i) {
+    const vf x = a[2 * i].part[0], y = a[2 * i + 1 < kCount ? 2 * i + 1 : 2 * i].part[0];
+    halves[i] = combine(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < (kCount + 3) / 4; ++i) {
+    const vf x = halves[2 * i], y = halves[4 * i + 2 < kCount ? 2 * i + 1 : 2 * i];
+    quarters[i] = combine(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
+  }
+  const vf x = quarters[0], y = quarters[kCount > 4 ? 1 : 0];
+  const vf pairs = combine(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
+  const vf each = combine(_mm512_shuffle_ps(pairs, pairs, 0x88), _mm512_shuffle_ps(pairs, pairs, 0xdd));
+  const vi order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 4, 8, 12, 1, 5, 9, 13);
+  return {{_mm512_permutexvar_ps(order, each)}};
+}
+
+template <int kCount>
+OCTAVO_INLINE f32x16 tree_sum_rows(const f32x16 (&a)[kCount]) {
+  return tree_reduce_rows(a, [](vf x, vf y) { return add(x, y); });
+}
+
+template <int kCount>
+OCTAVO_INLINE f32x16 reduce_max_rows(const f32x16 (&a)[kCount]) {
+  return tree_reduce_rows(a, [](vf x, vf y) { return max(x, y); });
+}
+
+template <int kCount>
+OCTAVO_INLINE i32x16 reduce_max_rows(const i32x16 (&a)[kCount]) {
+  f32x16 lanes[kCount];
+  for (int i = 0; i < kCount; ++i) lanes[i] = from_bits(a[i]);
+  return bits_of(tree_reduce_rows(lanes, [](vf x, vf y) { return from_bits(max(bits_of(x), bits_of(y))); }));
+}
+#else
+template <int kCount>
+OCTAVO_INLINE f32x16 tree_sum_rows(const f32x16 (&a)[kCount]) {
+  alignas(64) float lanes[kLanes] = {};
+  for (int i = 0; i < kCount; ++i) lanes[i] = tree_sum(a[i]);
+  return load16(lanes);
+}
+
+template <int kCount>
+OCTAVO_INLINE f32x16 reduce_max_rows(const f32x16 (&a)[kCount]) {
+  alignas(64) float lanes[kLanes] = {};
+  for (int i = 0; i < kCount; ++i) lanes[i] = reduce_max(a[i]);
+  return load16(lanes);
+}
+
+template <int kCount>
+OCTAVO_INLINE i32x16 reduce_max_rows(const i32x16 (&a)[kCount]) {
+  int32_t lanes[kLanes] = {};
+  for (int i = 0; i < kCount; ++i) lanes[i] = reduce_max(a[i]);
+  return load16_int(lanes);
 }
 #endif
 

@@ -88,9 +88,13 @@ OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) {
   return add(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// One pair: 2 · 127 · 128 = 32,512 ≤ 32,767.
+// Unsigned weights in two parts, 7 bits and the eighth. One pair: 2 · 128 · 127 = 32,512 ≤ 32,767.
 OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) {
-  return add(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(weights, values), _mm256_set1_epi16(1)));
+  const vbytes eighth = _mm256_set1_epi8(static_cast<char>(0x80));
+  const __m256i lower = _mm256_maddubs_epi16(_mm256_andnot_si256(eighth, weights), values);
+  const __m256i upper = _mm256_maddubs_epi16(_mm256_and_si256(eighth, weights), values);
+  const __m256i ones = _mm256_set1_epi16(1);
+  return add(sum, add(_mm256_madd_epi16(lower, ones), _mm256_madd_epi16(upper, ones)));
 }
 
 OCTAVO_INLINE void store_as_bytes(int8_t* p, vi a) {

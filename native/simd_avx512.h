@@ -115,9 +115,13 @@ OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) {
   const vbytes turned = _mm512_mask_sub_epi8(q, w.negative, _mm512_setzero_si512(), q);
   return add(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(w.magnitude, turned), _mm512_set1_epi16(1)));
 }
-// One pair: 2 · 127 · 128 = 32,512 ≤ 32,767.
+// Unsigned weights in two parts, 7 bits and the eighth. One pair: 2 · 128 · 127 = 32,512 ≤ 32,767.
 OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) {
-  return add(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(weights, values), _mm512_set1_epi16(1)));
+  const vbytes eighth = _mm512_set1_epi8(static_cast<char>(0x80));
+  const __m512i lower = _mm512_maddubs_epi16(_mm512_andnot_si512(eighth, weights), values);
+  const __m512i upper = _mm512_maddubs_epi16(_mm512_and_si512(eighth, weights), values);
+  const __m512i ones = _mm512_set1_epi16(1);
+  return add(sum, add(_mm512_madd_epi16(lower, ones), _mm512_madd_epi16(upper, ones)));
 }
 #endif
 

@@ -11,9 +11,10 @@ from octavo.kernels.reference_exp import exp_float32
 
 F32 = np.float32
 TILE, PARTITION = 64, 256
-WEIGHT_STEPS = F32(16383)
+WEIGHT_STEPS = F32(255)
+SMALLEST_PEAK = F32(1e-30)
 LOG2_E = F32(1.44269504088896341)
-EXP2_COEFFICIENTS = tuple(map(F32, (9.582852945e-3, 5.590642616e-2, 2.402409911e-1, 6.931241751e-1, 1.0)))
+EXP2_COEFFICIENTS = tuple(map(F32, (5.50089301e-2, 2.42210959e-1, 6.93282927e-1, 1.0)))
 """Of a polynomial in the fraction, the highest power first."""
 
 
@@ -68,14 +69,14 @@ def int8_tile(query: Int8Vectors, keys: Int8Vectors, values: Int8Vectors, soft_c
         if soft_cap is not None:
             scores, factor = _capped(scores * factor, soft_cap), F32(1)
         largest = max(known.largest, scores.max() * factor)
-        weights = _exp2_of_falls(fma(scores, factor * LOG2_E, -(largest * LOG2_E)))
+        exponentials = _exp2_of_falls(fma(scores, factor * LOG2_E, -(largest * LOG2_E)))
         correction = _correction(known.largest, largest)
-        total = fma(known.total, correction, _lane_sum(weights, tokens))
-        scales = values.scales[tokens]
-        factors = scales * (WEIGHT_STEPS / scales.max()) if scales.max() > F32(1e-30) else F32(0)
-        steps = np.rint(np.float64(weights) * np.float64(factors)).astype(np.int64)
-        sums = (steps @ values.quants[tokens]).astype(F32)
-        return Partial(largest, total, fma(sums, scales.max() / WEIGHT_STEPS, known.output * correction))
+        total = fma(known.total, correction, _lane_sum(exponentials, tokens))
+        products = exponentials * values.scales[tokens]
+        peak = max(products.max(), SMALLEST_PEAK)
+        weights = np.rint(np.float64(products) * np.float64(WEIGHT_STEPS / peak)).astype(np.int64)
+        sums = (weights @ values.quants[tokens]).astype(F32)
+        return Partial(largest, total, fma(sums, peak / WEIGHT_STEPS, known.output * correction))
 
     return add
 
@@ -119,7 +120,7 @@ def _lane_sum(weights: np.ndarray, tokens: np.ndarray) -> np.float32:
 
 
 def _exp2_of_falls(x: np.ndarray) -> np.ndarray:
-    """2**x of the lesser of x and 0, to within 4e-6 of it."""
+    """2**x of the lesser of x and 0, to within 1.1e-4 of it."""
     x = np.clip(x, F32(-126), F32(0))
     whole = np.rint(x)
     power = np.full_like(x, EXP2_COEFFICIENTS[0])
