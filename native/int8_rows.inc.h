@@ -42,7 +42,7 @@ OCTAVO_INLINE i32x16 quantized(f32x16 values, float inverse) {
 }
 
 struct Int8Row {
-  float scale;  // NaN if an element is, or is infinite
+  float scale;  // NaN if an element is
   int32_t sum;
 };
 
@@ -58,8 +58,8 @@ inline Int8Row quantize_row(const float* x, int count, int8_t* q) {
     store16_as_bytes(q + i, integers);
     sums = add(sums, integers);
   }
-  // The plain NaN: exp2_of_falls adds to the bits of what is computed from scales.
-  return {largest < __builtin_inff() ? largest / 127.0f : __builtin_nanf(""), reduce_add(sums)};
+  // Any NaN becomes the plain one: exp2_of_falls adds to the bits of what is computed from scales.
+  return {largest == largest ? largest / 127.0f : __builtin_nanf(""), reduce_add(sums)};
 }
 
 }  // namespace

@@ -285,6 +285,44 @@ def test_a_nan_reaches_only_the_rows_that_see_it(isa, sick_part, soft_cap, kv_dt
     assert_same_bits(got[170:], want[170:])
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("sick_part", [0, 1])
+def test_an_infinity_in_an_int8_cache_makes_the_rows_that_see_it_nan(isa, sick_part):
+    setting = Setting(isa=isa, window=20, kv_dtype="int8")
+    talk = conversation(0, 200)
+    sick = replace(talk, kv=talk.kv.copy())
+    sick.kv[sick_part, 150, :, 3] = np.inf
+    [want], [got] = (attend([each], [Part(0, 200)], setting) for each in (talk, sick))
+    assert_same_bits(got[:150], want[:150])
+    assert np.isnan(got[150:170]).all()
+    assert_same_bits(got[170:], want[170:])
+
+
+@every_kv_dtype
+@pytest.mark.parametrize("isa", ISAS)
+def test_values_that_are_all_zero_give_zeros(isa, kv_dtype):
+    talk = conversation(0, 150)
+    talk.kv[1, :130] = 0
+    [rows] = attend([talk], [Part(0, 150)], Setting(isa=isa, kv_dtype=kv_dtype))
+    assert not rows[:130].any()
+    assert rows[130:].any(axis=-1).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_token_that_all_look_at_does_not_drown_the_others_in_an_int8_cache(isa):
+    """The first token of a text is one: its weight is nearly 1 and its values are nearly 0."""
+    rng = np.random.default_rng(0)
+    queries = np.abs(rng.normal(1, 0.1, (100, 64)))
+    kv = rng.normal(0, 0.1, (2, 100, 1, 64))
+    kv[0, 0], kv[1, 0] = 1, 1e-4 * kv[1, 0]
+    talk = Conversation(queries.astype(np.float32), kv.astype(np.float16))
+    heads = HeadShape(num_heads=1, num_kv_heads=1, head_dim=64)
+    int8, float32 = (
+        attend([talk], [Part(99, 1)], Setting(isa=isa, kv_dtype=kv_dtype), heads)[0] for kv_dtype in ("int8", "float32")
+    )
+    assert np.abs(int8 - float32).max() < 0.02 * np.abs(float32).max()
+
+
 def test_requests_without_rows_in_the_step_are_passed_over():
     talks = [conversation(i, 40) for i in range(3)]
     parts = [Part(39, 1), Part(40, 0), Part(0, 40)]
