@@ -317,9 +317,8 @@ def test_a_token_that_all_look_at_does_not_drown_the_others_in_an_int8_cache(isa
     kv[0, 0], kv[1, 0] = 1, 1e-4 * kv[1, 0]
     talk = Conversation(queries.astype(np.float32), kv.astype(np.float16))
     heads = HeadShape(num_heads=1, num_kv_heads=1, head_dim=64)
-    int8, float32 = (
-        attend([talk], [Part(99, 1)], Setting(isa=isa, kv_dtype=kv_dtype), heads)[0] for kv_dtype in ("int8", "float32")
-    )
+    of_both = [Setting(isa=isa, kv_dtype=kv_dtype) for kv_dtype in ("int8", "float32")]
+    [int8], [float32] = (attend([talk], [Part(99, 1)], setting, heads) for setting in of_both)
     assert np.abs(int8 - float32).max() < 0.02 * np.abs(float32).max()
 
 

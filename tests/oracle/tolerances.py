@@ -14,9 +14,9 @@ TOLERANCES = {
     "low_rank": 5e-5,  # a sum of up to 256 sums, in rows that may be one element wide
     "rope": 3e-7,  # two products and a sum
     "attention": 1e-5,  # an approximate exp, and sums over tokens and head elements
-    # Over an int8 cache native softmax weights have 8 bits, the reference's are not rounded: half a step each, 1/510 of the
-    # tile's largest. Where random values cancel, 300 random cases stay below 1.6e-2 of what is left.
-    # The exact bits are in test_native_attention.py.
+    # Over an int8 cache native softmax weights have 8 bits, the reference has none rounded: half a step
+    # each, 1/510 of the tile's largest. Where random values cancel, 300 random cases stay below 1.6e-2
+    # of what is left. The exact bits are in test_native_attention.py.
     "attention_int8": 3e-2,
     "gated_activation": 2e-6,  # an approximate exp
     "logits": 1e-5,  # a linear
