@@ -45,3 +45,12 @@ def test_an_answer_without_a_call_is_content_to_the_last_character(family, cut):
         assert parsed.content == text
     else:
         assert len(parsed.content) < len(text)
+
+
+@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
+@pytest.mark.parametrize("closing", CLOSINGS)
+def test_a_marker_with_no_call_behind_it_takes_nothing_away(family, closing):
+    for marker in MARKERS:
+        parsed = parse(family, [marker + closing])
+        if not parsed.calls:
+            assert parsed.content == marker + closing

@@ -66,6 +66,8 @@ def read_call_list(reader: TextReader, calls: CallWriter) -> Steps[bool]:
         Whether it was a list of calls.
     """
     separator = yield from reader.take_marker("[")
+    if separator is None:
+        return False
     num_before = calls.num_calls
     while separator is not None:
         if not (yield from read_json_call(reader, calls, end=None)):
