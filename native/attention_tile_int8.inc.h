@@ -169,7 +169,7 @@ OCTAVO_INLINE f32x16 query_scales(const RowState& rows, bool capped) {
 // Scores become weights; maxima and sums move on.
 template <int kRows, bool kWhole>
 OCTAVO_INLINE void weigh_tile(const TileView<int8_t>& tile, const RowState& rows, const VisibleRange* visible, bool capped,
-                              float* scores, TileWeightsInt8<kRows>& to) {
+                              const float* scores, TileWeightsInt8<kRows>& to) {
   f32x16 largest[kRows], totals[kRows];
   _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
     largest[r] = largest_in_lanes<kWhole>(scores + r * kTileTokens, visible[r]);

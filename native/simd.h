@@ -21,7 +21,7 @@
 //   less greater equal is_nan first_lanes(n) any(mask) select(mask, if_true, if_false)
 //   tree_sum reduce_max (reduce_add: integers) lane i with i + 8, then i + 4, i + 2, i + 1
 //   reduce_max_each reduce_add_each            of 16 vectors of integers
-//   reduce_max_rows tree_sum_rows              of up to 8 vectors of floats (the first of integers, too)
+//   reduce_max_rows tree_sum_rows              of up to 8 vectors of floats
 #pragma once
 
 #include <cstddef>
