@@ -75,9 +75,9 @@ void AdapterTable::set(int32_t slot, std::unique_ptr<Adapter> adapter) {
   adapters_[static_cast<size_t>(slot)] = std::move(adapter);
 }
 
-AdapterStepView AdapterTable::group(const StepView& step, const int32_t* slots) {
-  groups_.clear();
-  rows_.clear();
+AdapterStepView AdapterTable::group(const StepView& step, const int32_t* slots, AdapterRows& memory) const {
+  memory.groups.clear();
+  memory.rows.clear();
   if (slots == nullptr) return {};
   for (int32_t i = 0; i < step.num_requests; ++i) {
     const bool is_set = slots[i] >= 0 && static_cast<size_t>(slots[i]) < adapters_.size() &&
@@ -86,20 +86,20 @@ AdapterStepView AdapterTable::group(const StepView& step, const int32_t* slots) 
   }
   int32_t width = 0;
   for (size_t slot = 0; slot < adapters_.size(); ++slot) {
-    const int32_t first_row = static_cast<int32_t>(rows_.size());
+    const int32_t first_row = static_cast<int32_t>(memory.rows.size());
     for (int32_t i = 0; i < step.num_requests; ++i) {
       if (slots[i] != static_cast<int32_t>(slot)) continue;
-      for (int32_t row = step.query_start_loc[i]; row < step.query_start_loc[i + 1]; ++row) rows_.push_back(row);
+      for (int32_t row = step.query_start_loc[i]; row < step.query_start_loc[i + 1]; ++row) memory.rows.push_back(row);
     }
-    const int32_t num_rows = static_cast<int32_t>(rows_.size()) - first_row;
+    const int32_t num_rows = static_cast<int32_t>(memory.rows.size()) - first_row;
     if (num_rows == 0) continue;
-    groups_.push_back({adapters_[slot]->view(), first_row, num_rows});
+    memory.groups.push_back({adapters_[slot]->view(), first_row, num_rows});
     width = std::max(width, adapters_[slot]->products_width());
   }
-  const size_t bytes = rows_.size() * static_cast<size_t>(width) * sizeof(float);
-  if (bytes > products_.size()) products_ = HugeMemory(bytes);
-  return {groups_.data(), static_cast<int32_t>(groups_.size()), rows_.data(),
-          reinterpret_cast<float*>(products_.data()), width};
+  const size_t bytes = memory.rows.size() * static_cast<size_t>(width) * sizeof(float);
+  if (bytes > memory.products.size()) memory.products = HugeMemory(bytes);
+  return {memory.groups.data(), static_cast<int32_t>(memory.groups.size()), memory.rows.data(),
+          reinterpret_cast<float*>(memory.products.data()), width};
 }
 
 int64_t AdapterTable::num_bytes() const {

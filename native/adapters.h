@@ -34,22 +34,26 @@ class Adapter {
   HugeMemory memory_;
 };
 
+// Which rows of a step have which adapter, and room for what they are multiplied by in between.
+struct AdapterRows {
+  std::vector<AdapterGroup> groups;
+  std::vector<int32_t> rows;
+  HugeMemory products;
+};
+
 // Numbered places for adapters. Not thread-safe: the program's lock guards it.
 class AdapterTable {
  public:
   // Puts an adapter, or none, in a place.
   void set(int32_t slot, std::unique_ptr<Adapter> adapter);
 
-  // The groups of a step; valid until the next call of anything. slots: [num_requests], -1 for none; may be null.
-  AdapterStepView group(const StepView& step, const int32_t* slots);
+  // The groups of a step, which lie in `memory`. slots: [num_requests], -1 for none; may be null.
+  AdapterStepView group(const StepView& step, const int32_t* slots, AdapterRows& memory) const;
 
   int64_t num_bytes() const;
 
  private:
   std::vector<std::unique_ptr<Adapter>> adapters_;  // by slot
-  std::vector<AdapterGroup> groups_;
-  std::vector<int32_t> rows_;
-  HugeMemory products_;
 };
 
 }  // namespace octavo

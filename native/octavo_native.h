@@ -88,6 +88,7 @@ struct OctavoStep {
   const int32_t* logit_rows;
   const int32_t* adapters;  // [num_requests], the slot of each request's adapter or -1; null if there are none
   int32_t num_tokens, num_requests, max_blocks_per_request, num_logit_rows;
+  int32_t only_logit_rows;  // of the others nothing but K and V is wanted; then rows are in order, consecutive in a request
 };
 
 struct OctavoLogprobs {

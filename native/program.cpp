@@ -26,16 +26,47 @@ void embed(const EmbedOp& op, const StepView& step, Worker& worker) {
   }
 }
 
+// In place, so one worker alone: a row's new place may be another's old one.
+void keep_logit_rows(const KeepLogitRowsOp& op, const StepView& step, Worker& worker) {
+  for (int64_t piece = claim(worker, 1); piece < 1; piece = claim(worker, 1)) {
+    for (int32_t i = 0; i < step.num_logit_rows; ++i) {
+      if (step.logit_rows[i] == i) continue;
+      std::copy_n(op.rows + int64_t{step.logit_rows[i]} * op.width, op.width, op.rows + int64_t{i} * op.width);
+    }
+  }
+}
+
 void gather_rows(const GatherRowsOp& op, const StepView& step, Worker& worker) {
   for (int64_t i = claim(worker, 1); i < step.num_logit_rows; i = claim(worker, 1)) {
     std::copy_n(op.x + static_cast<int64_t>(step.logit_rows[i]) * op.width, op.width, op.out + i * op.width);
   }
 }
 
+bool keeps_rows(const BoundOp& op) { return std::holds_alternative<KeepLogitRowsOp>(op); }
+
 // Most layers of a model do.
 bool needs_the_same_scratch(const PagedAttentionOp& a, const PagedAttentionOp& b) {
   return a.num_heads == b.num_heads && a.num_kv_heads == b.num_kv_heads && a.head_dim == b.head_dim &&
          a.window == b.window;
+}
+
+// Of the next linear, if reading weights is what such a step waits for.
+WeightsAhead weights_after(const std::vector<BoundOp>& ops, size_t index, const StepView& step, const Worker& worker) {
+  if (step.num_tokens > kFewRows) return {};
+  for (size_t i = index + 1; i < ops.size(); ++i) {
+    if (const auto* linear = std::get_if<LinearOp>(&ops[i])) return {*linear, worker};
+  }
+  return {};
+}
+
+// Of the next attention op, if linear layers until then compute rather than read weights.
+KvAhead kv_after(const std::vector<BoundOp>& ops, size_t index, const StepView& step, const Worker& worker) {
+  if (step.num_tokens <= kFewRows) return {};
+  for (size_t i = index + 1; i < ops.size(); ++i) {
+    const auto* attention = std::get_if<PagedAttentionOp>(&ops[i]);
+    if (attention != nullptr) return {*attention, step, worker.index, worker.count};
+  }
+  return {};
 }
 
 }  // namespace
@@ -44,7 +75,8 @@ Program::Program(const OctavoProgramSpec& spec, ThreadPool& pool, KvStore* kv)
     : kernels_(kernel_table(spec.isa)),
       pool_(pool),
       compiled_(compile(spec, pool, kv)),
-      max_num_tokens_(spec.max_num_tokens) {
+      max_num_tokens_(spec.max_num_tokens),
+      may_keep_logit_rows_(std::ranges::any_of(compiled_.ops, keeps_rows)) {
   if (kv != nullptr) {
     kv_ = kv->view();
     has_kv_ = true;
@@ -84,25 +116,40 @@ void Program::prepare(const OctavoStep& input) {
   const StepLimits limits{max_num_tokens_, compiled_.vocab_size, has_kv_ ? kv_.num_blocks : 0, kv_.block_size};
   check_step(input, limits, request_of_row_);
   make_room_for_logits(input.num_logit_rows);
-  view_ = {input.num_tokens, input.num_requests, input.num_logit_rows, input.max_blocks_per_request,
+  all_rows_.view = {input.num_tokens, input.num_requests, input.num_logit_rows, input.max_blocks_per_request,
            input.token_ids, input.positions, input.query_start_loc, input.seq_lens, input.block_tables,
            input.logit_rows, request_of_row_.data(), kv_, {}, nullptr, {}};
-  view_.adapters = adapters_.group(view_, input.adapters);
-  if (has_kv_ && shares_passes_) view_.shared = shared_prefixes_.find(view_);
+  look_into(all_rows_, input);
+  keeps_logit_rows_ = may_keep_logit_rows_ && input.only_logit_rows != 0 && input.num_logit_rows < input.num_tokens;
+  if (keeps_logit_rows_) {
+    kept_rows_.view = kept_.find(all_rows_.view);
+    look_into(kept_rows_, input);
+  }
   if (input.num_tokens > 0 && !compiled_.ropes.empty()) {
     const int32_t last = *std::max_element(input.positions, input.positions + input.num_tokens);
     for (RopeTableOwner& rope : compiled_.ropes) rope.cover(last + 1);
   }
-  size_t scratch_bytes = 0;
+  size_t scratch_bytes = scratch_bytes_for(all_rows_.view);
+  if (keeps_logit_rows_) scratch_bytes = std::max(scratch_bytes, scratch_bytes_for(kept_rows_.view));
+  if (scratch_bytes > attention_scratch_.size()) attention_scratch_ = HugeMemory(scratch_bytes);
+  all_rows_.view.shared_scratch = kept_rows_.view.shared_scratch = attention_scratch_.data();
+}
+
+void Program::look_into(Rows& rows, const OctavoStep& input) {
+  rows.view.adapters = adapters_.group(rows.view, input.adapters, rows.adapters);
+  if (has_kv_ && shares_passes_) rows.view.shared = rows.shared_prefixes.find(rows.view);
+}
+
+size_t Program::scratch_bytes_for(const StepView& step) const {
+  size_t bytes = 0;
   const PagedAttentionOp* before = nullptr;
   for (const BoundOp& op : compiled_.ops) {
     const auto* attention = std::get_if<PagedAttentionOp>(&op);
     if (attention == nullptr || (before != nullptr && needs_the_same_scratch(*attention, *before))) continue;
-    scratch_bytes = std::max(scratch_bytes, kernels_.attention_scratch_bytes(*attention, view_, pool_.size()));
+    bytes = std::max(bytes, kernels_.attention_scratch_bytes(*attention, step, pool_.size()));
     before = attention;
   }
-  if (scratch_bytes > attention_scratch_.size()) attention_scratch_ = HugeMemory(scratch_bytes);
-  view_.shared_scratch = attention_scratch_.data();
+  return bytes;
 }
 
 void Program::set_adapter(int32_t slot, const OctavoLowRank* pairs, int32_t num_pairs) {
@@ -115,66 +162,51 @@ void Program::step(const OctavoStep& input) {
   const std::lock_guard lock(mutex_);
   prepare(input);
   pool_.run([this](Worker& worker) {
-    const bool adapts = view_.adapters.num_groups > 0;
-    run_ops(adapts ? compiled_.adapter_ops : compiled_.ops, worker);
-    if (view_.num_logit_rows == 0) return;
-    run_ops(compiled_.head_ops, worker);
+    const bool adapts = all_rows_.view.adapters.num_groups > 0;
+    run_ops(adapts ? compiled_.adapter_ops : compiled_.ops, all_rows_.view, worker);
+    if (all_rows_.view.num_logit_rows > 0) run_ops(compiled_.head_ops, rows_of_head(), worker);
   });
 }
 
 void Program::logits(const int32_t* rows, int32_t num_rows) {
   const std::lock_guard lock(mutex_);
   check(compiled_.head_width > 0, "the program has no output head");
-  check_logit_rows(rows, num_rows, view_.num_tokens);
+  check(!keeps_logit_rows_, "the last step kept nothing but its logit rows: there are no other logits");
+  check_logit_rows(rows, num_rows, all_rows_.view.num_tokens);
   make_room_for_logits(num_rows);
-  view_.logit_rows = rows;
-  view_.num_logit_rows = num_rows;
-  pool_.run([this](Worker& worker) {
-    run_ops(compiled_.head_ops, worker);
-  });
+  all_rows_.view.logit_rows = rows;
+  all_rows_.view.num_logit_rows = num_rows;
+  pool_.run([this](Worker& worker) { run_ops(compiled_.head_ops, all_rows_.view, worker); });
 }
 
-void Program::run_ops(const std::vector<BoundOp>& ops, Worker& worker) {
+void Program::run_ops(const std::vector<BoundOp>& ops, const StepView& all, Worker& worker) {
+  const StepView* step = &all;
   for (size_t i = 0; i < ops.size(); ++i) {
-    run_op(ops[i], worker);
-    WeightsAhead ahead = weights_after(ops, i, worker);
+    const bool keeps = keeps_rows(ops[i]);
+    if (keeps && !keeps_logit_rows_) continue;
+    if (keeps && kept_rows_.view.num_tokens == 0) return;
+    run_op(ops[i], keeps ? all : *step, worker);
+    if (keeps) step = &kept_rows_.view;
+    WeightsAhead ahead = weights_after(ops, i, *step, worker);
     pool_.barrier(worker, ahead);
-    if (std::holds_alternative<PagedAttentionOp>(ops[i])) worker.kv_ahead = kv_after(ops, i, worker);
+    if (std::holds_alternative<PagedAttentionOp>(ops[i])) worker.kv_ahead = kv_after(ops, i, *step, worker);
   }
 }
 
-// Of the next linear, if reading weights is what such a step waits for.
-WeightsAhead Program::weights_after(const std::vector<BoundOp>& ops, size_t index, const Worker& worker) const {
-  if (view_.num_tokens > kFewRows) return {};
-  for (size_t i = index + 1; i < ops.size(); ++i) {
-    if (const auto* linear = std::get_if<LinearOp>(&ops[i])) return {*linear, worker};
-  }
-  return {};
-}
-
-// Of the next attention op, if linear layers until then compute rather than read weights.
-KvAhead Program::kv_after(const std::vector<BoundOp>& ops, size_t index, const Worker& worker) const {
-  if (view_.num_tokens <= kFewRows) return {};
-  for (size_t i = index + 1; i < ops.size(); ++i) {
-    const auto* attention = std::get_if<PagedAttentionOp>(&ops[i]);
-    if (attention != nullptr) return {*attention, view_, worker.index, worker.count};
-  }
-  return {};
-}
-
-void Program::run_op(const BoundOp& op, Worker& worker) {
-  std::visit(Overloaded{[&](const EmbedOp& o) { embed(o, view_, worker); },
-                        [&](const RmsNormOp& o) { kernels_.rms_norm(o, view_, worker); },
-                        [&](const QuantizeRowsOp& o) { kernels_.quantize_rows(o, view_, worker); },
-                        [&](const LinearOp& o) { kernels_.linear(o, view_, worker); },
-                        [&](const RopeAndWriteKvOp& o) { kernels_.rope_and_write_kv(o, view_, worker); },
-                        [&](const PagedAttentionOp& o) { kernels_.paged_attention(o, view_, worker); },
-                        [&](const GatedActivationOp& o) { kernels_.gated_activation(o, view_, worker); },
-                        [&](const GatherRowsOp& o) { gather_rows(o, view_, worker); },
-                        [&](const SoftCapOp& o) { kernels_.soft_cap(o, view_, worker); },
-                        [&](const LowRankProductOp& o) { kernels_.low_rank_product(o, view_, worker); },
-                        [&](const ExpertsOp& o) { run_experts(o, kernels_, view_, worker); },
-                        [&](const LowRankAddOp& o) { kernels_.low_rank_add(o, view_, worker); }},
+void Program::run_op(const BoundOp& op, const StepView& step, Worker& worker) {
+  std::visit(Overloaded{[&](const EmbedOp& o) { embed(o, step, worker); },
+                        [&](const RmsNormOp& o) { kernels_.rms_norm(o, step, worker); },
+                        [&](const QuantizeRowsOp& o) { kernels_.quantize_rows(o, step, worker); },
+                        [&](const LinearOp& o) { kernels_.linear(o, step, worker); },
+                        [&](const RopeAndWriteKvOp& o) { kernels_.rope_and_write_kv(o, step, worker); },
+                        [&](const PagedAttentionOp& o) { kernels_.paged_attention(o, step, worker); },
+                        [&](const GatedActivationOp& o) { kernels_.gated_activation(o, step, worker); },
+                        [&](const KeepLogitRowsOp& o) { keep_logit_rows(o, step, worker); },
+                        [&](const GatherRowsOp& o) { gather_rows(o, step, worker); },
+                        [&](const SoftCapOp& o) { kernels_.soft_cap(o, step, worker); },
+                        [&](const LowRankProductOp& o) { kernels_.low_rank_product(o, step, worker); },
+                        [&](const ExpertsOp& o) { run_experts(o, kernels_, step, worker); },
+                        [&](const LowRankAddOp& o) { kernels_.low_rank_add(o, step, worker); }},
              op);
 }
 

@@ -11,6 +11,7 @@
 #include "gguf_block.h"
 #include "kernel_table.h"
 #include "kv_store.h"
+#include "logit_rows.h"
 #include "memory.h"
 #include "octavo_native.h"
 #include "packing.h"
@@ -27,6 +28,12 @@ struct EmbedOp {
   float scale;
 };
 
+// rows[i] = rows[logit_rows[i]], if the step wants no other rows. The ops behind it run over those alone.
+struct KeepLogitRowsOp {
+  float* rows;
+  int32_t width;
+};
+
 // out[i] = x[logit_rows[i]]
 struct GatherRowsOp {
   float* out;
@@ -34,12 +41,13 @@ struct GatherRowsOp {
   int32_t width;
 };
 
-using BoundOp = std::variant<EmbedOp, RmsNormOp, QuantizeRowsOp, LinearOp, RopeAndWriteKvOp, PagedAttentionOp,
-                             GatedActivationOp, GatherRowsOp, SoftCapOp, ExpertsOp, LowRankProductOp, LowRankAddOp>;
+using BoundOp =
+    std::variant<EmbedOp, RmsNormOp, QuantizeRowsOp, LinearOp, RopeAndWriteKvOp, PagedAttentionOp, GatedActivationOp,
+                 KeepLogitRowsOp, GatherRowsOp, SoftCapOp, ExpertsOp, LowRankProductOp, LowRankAddOp>;
 
 // Numbers of OctavoOp::kind.
 enum class OpKind : int32_t { kInput, kEmbed, kRmsNorm, kLinear, kRopeAndWriteKv, kPagedAttention, kGatedActivation, kLogits,
-                              kMixtureOfExperts };
+                              kMixtureOfExperts, kKeepLogitRows };
 
 // What the compiler makes of a spec. The ops point into the rest.
 struct CompiledProgram {
@@ -74,18 +82,26 @@ class Program {
   const float* logits_data() const { return reinterpret_cast<const float*>(logits_.data()); }
   float* slot_data(int32_t slot) const;
   void share_passes(bool share) { shares_passes_ = share; }
-  int32_t num_shared_passes() const { return view_.shared.num_passes; }
+  int32_t num_shared_passes() const { return all_rows_.view.shared.num_passes; }
   void set_adapter(int32_t slot, const OctavoLowRank* pairs, int32_t num_pairs);
   int64_t adapter_bytes() const { return adapters_.num_bytes(); }
   int64_t weight_bytes() const { return static_cast<int64_t>(compiled_.weights.size()); }
 
  private:
   void make_room_for_logits(int32_t num_rows);
+  // Rows of a step, and what kernels want to know about them.
+  struct Rows {
+    StepView view{};
+    AdapterRows adapters;
+    SharedPrefixes shared_prefixes;
+  };
+
   void prepare(const OctavoStep& input);
-  void run_ops(const std::vector<BoundOp>& ops, Worker& worker);
-  void run_op(const BoundOp& op, Worker& worker);
-  KvAhead kv_after(const std::vector<BoundOp>& ops, size_t index, const Worker& worker) const;
-  WeightsAhead weights_after(const std::vector<BoundOp>& ops, size_t index, const Worker& worker) const;
+  void look_into(Rows& rows, const OctavoStep& input);
+  size_t scratch_bytes_for(const StepView& step) const;
+  const StepView& rows_of_head() const { return keeps_logit_rows_ ? kept_rows_.view : all_rows_.view; }
+  void run_ops(const std::vector<BoundOp>& ops, const StepView& all, Worker& worker);
+  void run_op(const BoundOp& op, const StepView& step, Worker& worker);
 
   std::mutex mutex_;
   const KernelTable& kernels_;
@@ -99,10 +115,13 @@ class Program {
   HugeMemory head_rows_;       // [logits_capacity_, head_depth], quantised if the head is integer
   HugeMemory attention_scratch_;
   std::vector<int32_t> request_of_row_;
+  const bool may_keep_logit_rows_;  // some op does, if a step lets it
   bool shares_passes_ = true;
-  SharedPrefixes shared_prefixes_;
   AdapterTable adapters_;
-  StepView view_{};
+  Rows all_rows_;
+  Rows kept_rows_;           // the logit rows, if the step wants no others
+  LogitRowsOfStep kept_;     // their arrays
+  bool keeps_logit_rows_ = false;  // of the last step: its last ops ran over `kept_rows_`
 };
 
 }  // namespace octavo

@@ -201,6 +201,7 @@ class Compiler {
       case OpKind::kRopeAndWriteKv: add_rope_and_write_kv(op); break;
       case OpKind::kPagedAttention: add_paged_attention(op); break;
       case OpKind::kMixtureOfExperts: add_experts(op); break;
+      case OpKind::kKeepLogitRows: out_.ops.push_back(KeepLogitRowsOp{slot(op.out, width(op.out)), width(op.out)}); break;
       case OpKind::kGatedActivation: out_.ops.push_back(gated_activation(op)); break;
       default: throw Error("unknown op kind " + std::to_string(op.kind));
     }

@@ -42,6 +42,16 @@ void check_blocks(const OctavoStep& step, const StepLimits& limits, int32_t requ
   for (int32_t i = 0; i < used; ++i) check_in("block id", table[i], limits.num_blocks - 1);
 }
 
+void check_order_of_logit_rows(const OctavoStep& step, const std::vector<int32_t>& request_of_row) {
+  for (int32_t i = 1; i < step.num_logit_rows; ++i) {
+    const int32_t before = step.logit_rows[i - 1], row = step.logit_rows[i];
+    const bool is_next_request =
+        request_of_row[static_cast<size_t>(row)] > request_of_row[static_cast<size_t>(before)];
+    check(row == before + 1 || is_next_request,
+          "logit rows must be in order, and consecutive within a request, if no others are wanted");
+  }
+}
+
 }  // namespace
 
 void check_logit_rows(const int32_t* rows, int32_t num_rows, int32_t num_tokens) {
@@ -66,6 +76,7 @@ void check_step(const OctavoStep& step, const StepLimits& limits, std::vector<in
     for (int32_t row = 0; row < step.num_tokens; ++row) check_in("token id", step.token_ids[row], limits.vocab_size - 1);
   }
   check_logit_rows(step.logit_rows, step.num_logit_rows, step.num_tokens);
+  if (step.only_logit_rows != 0) check_order_of_logit_rows(step, request_of_row);
 }
 
 }  // namespace octavo

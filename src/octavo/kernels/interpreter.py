@@ -38,6 +38,9 @@ class StepInput:
     """[num_requests, max_blocks_per_request]; entries beyond a request's blocks are never read."""
     logit_rows: IntArray
     """[num_logit_rows]; the rows whose logits are wanted."""
+    only_logit_rows: bool = False
+    """Of all other rows nothing but K and V is wanted. Then logit rows are in order, and consecutive within a
+    request."""
     adapter_slots: IntArray | None = None
     """[num_requests]; the slot of each request's adapter, -1 for none. ``None``: nobody has one."""
 
@@ -85,7 +88,11 @@ class Interpreter(Protocol):
         ...
 
     def logits(self, rows: IntArray) -> FloatArray:
-        """The head alone, for other rows of the step that ran last; same validity as `run`'s result."""
+        """The head alone, for other rows of the step that ran last; same validity as `run`'s result.
+
+        Raises:
+            EngineError: the step wanted only its logit rows, so there are no others.
+        """
         ...
 
     def set_adapter(self, slot: int, adapter: Adapter | None) -> None:
@@ -99,7 +106,8 @@ class Interpreter(Protocol):
     def read(self, buffer: Buffer) -> FloatArray:
         """A copy of a buffer's rows after the last run [num_tokens, width].
 
-        For tests: a buffer that a later op's output took the storage of no longer holds its own rows.
+        For tests: a buffer that a later op's output took the storage of no longer holds its own rows, and one
+        that only logit rows went on in begins with those.
         """
         ...
 

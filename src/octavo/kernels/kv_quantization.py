@@ -26,9 +26,9 @@ def walsh_hadamard(heads: Array) -> Array:
     Sums and differences alone, by butterflies at distances 1, 2, 4, … n/2; nothing is normalised, so
     H·(H·x) = n·x and (H·x)·(H·y) = n·(x·y).
     """
-    distance = 1
-    while distance < rotation_size(heads.shape[-1]):
-        pairs = heads.reshape(*heads.shape[:-1], -1, 2, distance)
+    width, distance = heads.shape[-1], 1
+    while distance < rotation_size(width):
+        pairs = heads.reshape(*heads.shape[:-1], width // (2 * distance), 2, distance)
         first, second = pairs[..., 0, :], pairs[..., 1, :]
         with np.errstate(over="ignore", invalid="ignore"):  # an infinity less an infinity is NaN, and stays
             heads = np.stack([first + second, first - second], axis=-2).reshape(heads.shape)

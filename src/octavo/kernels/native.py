@@ -123,7 +123,8 @@ class NativeInterpreter:
         """The head alone, for other rows of the step that ran last; same validity as `run`'s result.
 
         Raises:
-            EngineError: a row is not one of the step, the program has no head, or the interpreter is closed.
+            EngineError: a row is not one of the step, the step wanted its logit rows only, the program has no
+                head, or the interpreter is closed.
         """
         row_ids = as_int32(rows)
         self._prepared = None  # more rows than ever before have their logits elsewhere from now on
@@ -239,6 +240,7 @@ class _PreparedStep:
             num_requests=len(source.seq_lens),
             max_blocks_per_request=self._arrays["block_tables"].shape[1],
             num_logit_rows=len(source.logit_rows),
+            only_logit_rows=source.only_logit_rows,
         )
 
     def serves(self, source: StepInput) -> bool:

@@ -117,7 +117,7 @@ class StepStruct(ctypes.Structure):
         *_fields(
             c_void_p, "token_ids positions query_start_loc seq_lens block_tables logit_rows adapter_slots"
         ),
-        *_fields(c_int32, "num_tokens num_requests max_blocks_per_request num_logit_rows"),
+        *_fields(c_int32, "num_tokens num_requests max_blocks_per_request num_logit_rows only_logit_rows"),
     ]
 
 

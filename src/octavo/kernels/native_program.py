@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from octavo.kernels.dataflow import assign_storage
 from octavo.kernels.mapped_pages import MappedPages
 from octavo.kernels.native_library import (
     QUANTIZATION_CODES,
@@ -21,6 +22,7 @@ from octavo.kernels.program import (
     Embed,
     GatedActivation,
     Input,
+    KeepLogitRows,
     Linear,
     Logits,
     MixtureOfExperts,
@@ -31,7 +33,6 @@ from octavo.kernels.program import (
     RopeAndWriteKV,
     RopeSpec,
     RopeStyle,
-    assign_storage,
 )
 from octavo.kernels.weight import Weight
 
@@ -45,6 +46,7 @@ _OP_KINDS = (
     GatedActivation,
     Logits,
     MixtureOfExperts,
+    KeepLogitRows,
 )
 """In the order of ``octavo::OpKind``."""
 _ROPE_STYLES = (RopeStyle.INTERLEAVED, RopeStyle.HALF_SPLIT)
@@ -146,6 +148,9 @@ class ProgramStructs:
             case GatedActivation():
                 struct.out, struct.x = self._slot(op.out), self._slot(op.gate_up)
                 struct.activation = _ACTIVATIONS.index(op.activation)
+            case KeepLogitRows():
+                struct.out = struct.x = self._slot(op.out)
+                struct.accumulate = True
             case Logits():
                 struct.x, struct.weight = self._slot(op.x), self._weight(op.weight)
                 struct.soft_cap = op.soft_cap or 0.0

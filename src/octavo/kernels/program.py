@@ -5,7 +5,6 @@ A model is written once, as Python that appends ops (`octavo.models.llama`). Int
 A buffer holds one row of float32 per token of the step. Nothing here depends on the number of rows.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -184,6 +183,16 @@ class MixtureOfExperts:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepLogitRows:
+    """``out`` keeps its logit rows, in their order, if the step wants no others; else it keeps them all.
+
+    The ops behind it then have fewer rows: every buffer that they read must have been through this.
+    """
+
+    out: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class Logits:
     """``logits = x[logit_rows] @ weight.T``, only for the rows that need them. Always the last op."""
 
@@ -201,6 +210,7 @@ Op = (
     | PagedAttention
     | GatedActivation
     | MixtureOfExperts
+    | KeepLogitRows
     | Logits
 )
 
@@ -332,57 +342,6 @@ class Program:
         buffer = Buffer(len(self.buffers), width)
         self.buffers.append(buffer)
         return buffer
-
-
-def buffers_read(op: Op) -> Iterator[Buffer]:
-    """The buffers whose content ``op`` uses."""
-    match op:
-        case Input() | Embed():
-            return
-        case Logits():
-            yield op.x
-        case RmsNorm() | Linear():
-            yield op.x
-            if op.accumulate:
-                yield op.out
-        case MixtureOfExperts():
-            yield from (op.x, op.router, op.out)
-        case RopeAndWriteKV():
-            yield op.qkv
-        case PagedAttention():
-            yield op.q
-        case GatedActivation():
-            yield op.gate_up
-
-
-def buffer_written(op: Op) -> Buffer | None:
-    """The buffer that ``op`` fills, if any."""
-    return None if isinstance(op, Logits) else op.out
-
-
-def assign_storage(ops: Iterable[Op]) -> dict[int, int]:
-    """Give each buffer a storage slot, reusing a slot after its buffer's last use (linear scan).
-
-    Returns:
-        Buffer index to slot number. Buffers that are alive at the same time never share a slot, and an
-        op's output never shares one with its inputs; buffers that share a slot have the same width.
-    """
-    ops = list(ops)
-    last_use: dict[int, int] = {}
-    for position, op in enumerate(ops):
-        for buffer in buffers_read(op):
-            last_use[buffer.index] = position
-    slots: dict[int, int] = {}
-    free: dict[int, list[int]] = {}
-    for position, op in enumerate(ops):
-        out = buffer_written(op)
-        if out is not None and out.index not in slots:
-            reusable = free.setdefault(out.width, [])
-            slots[out.index] = reusable.pop() if reusable else len(set(slots.values()))
-        for buffer in {b.index: b for b in buffers_read(op)}.values():
-            if last_use[buffer.index] == position and buffer.index in slots:
-                free.setdefault(buffer.width, []).append(slots[buffer.index])
-    return slots
 
 
 def _check(holds: bool, message: str) -> None:

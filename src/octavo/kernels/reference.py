@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from octavo.errors import EngineError
 from octavo.kernels.activation_quantization import (
     INTEGER_QUANTIZATIONS,
     dequantize_activations,
@@ -16,11 +17,13 @@ from octavo.kernels.activation_quantization import (
 )
 from octavo.kernels.adapter import NO_ADAPTER, Adapter
 from octavo.kernels.interpreter import IntArray, StepInput
+from octavo.kernels.logit_rows import step_of_logit_rows
 from octavo.kernels.program import (
     Buffer,
     Embed,
     GatedActivation,
     Input,
+    KeepLogitRows,
     Linear,
     Logits,
     MixtureOfExperts,
@@ -83,16 +86,27 @@ class ReferenceInterpreter:
         self._buffers: dict[Buffer, Array] = {}
         self._weights: dict[Weight, Array] = {}
         self._adapters: dict[int, Adapter] = {}
+        self._has_all_rows = True
 
     def run(self, step: StepInput) -> Array:
         """Run every op; logits [num_logit_rows, vocab_size] in this interpreter's dtype."""
+        self._has_all_rows = True
+        remaining = step
         with np.errstate(over="ignore", invalid="ignore"):  # a NaN of one row is that row's own affair
             for op in self._program.ops:
-                self._run_op(op, step)
-            return self.logits(step.logit_rows)
+                if not isinstance(op, KeepLogitRows):
+                    self._run_op(op, remaining)
+                elif step.only_logit_rows:
+                    self._buffers[op.out] = self._buffers[op.out][step.logit_rows]
+                    remaining = step_of_logit_rows(step)
+            logits = self.logits(remaining.logit_rows)
+        self._has_all_rows = remaining is step
+        return logits
 
     def logits(self, rows: IntArray) -> Array:
-        """The head for some rows of the step that ran last."""
+        """The head for some rows of the step that ran last; `EngineError` if it kept the logit rows only."""
+        if not self._has_all_rows:
+            raise EngineError("the last step kept nothing but its logit rows: there are no other logits")
         head = self._program.head
         if head is None:
             return np.empty((0, 0), self._dtype)

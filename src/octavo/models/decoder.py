@@ -1,5 +1,6 @@
 """`DecoderBuilder`: the parts that decoder-only transformers share, appended to a `Program`."""
 
+from octavo.kernels.dataflow import keep_logit_rows
 from octavo.kernels.program import Activation, Buffer, Experts, HeadNorms, Program
 from octavo.kernels.weight import Weight
 from octavo.models.spec import ModelSpec
@@ -102,7 +103,10 @@ class DecoderBuilder:
         return self._program.mixture_of_experts(h, self._program.linear(h, router), experts, add_to=add_to)
 
     def finish(self, x: Buffer) -> Program:
-        """The last norm and the output head; the program is complete."""
+        """The last norm and the output head; the program is complete.
+
+        It drops rows that a step wants nothing of once the last layer has their K and V.
+        """
         spec = self._spec
         norm = self._weights.vector("output_norm.weight", spec.hidden_size)
         head = self._embedding
@@ -110,6 +114,7 @@ class DecoderBuilder:
             head = self._weights.matrix("output.weight", spec.vocab_size, spec.hidden_size)
         x = self._program.rms_norm(x, norm, eps=spec.rms_norm_eps)
         self._program.logits(x, head, soft_cap=spec.logit_soft_cap)
+        keep_logit_rows(self._program)
         return self._program
 
     def _qkv(self, layer: int) -> list[Weight]:

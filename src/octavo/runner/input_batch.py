@@ -67,6 +67,7 @@ class InputBatch:
             seq_lens=self._seq_lens[:num_requests],
             block_tables=self._block_tables[:num_requests],
             logit_rows=layout.logit_rows,
+            only_logit_rows=layout.only_logit_rows,
             adapter_slots=layout.adapter_slots,
         )
         return LaidOutStep(layout, step)

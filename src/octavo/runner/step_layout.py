@@ -47,6 +47,7 @@ class StepLayout:
         adapter_slots: [num_requests]; ``None`` if nobody has an adapter.
         pooled: places of requests that want an embedding.
         reporting: places of requests that have log-probabilities of their prompts to report, or had.
+        only_logit_rows: nobody wants to know more of any other row than its K and V.
     """
 
     def __init__(self, shape: StepShape, rows: RequestRows) -> None:
@@ -69,6 +70,7 @@ class StepLayout:
         self.adapter_slots = _adapter_slots(self.requests)
         self.pooled = [place for place, row in enumerate(self.requests) if row.pooling is not None]
         self.reporting = [place for place, row in enumerate(self.requests) if row.reports_prompt_logprobs]
+        self.only_logit_rows = not self.pooled and not self.reporting
 
     def shares(self, places: Sequence[int], scheduled: Sequence[ScheduledRequest]) -> Iterator[RequestShare]:
         """The parts of some requests of the step ``scheduled``."""

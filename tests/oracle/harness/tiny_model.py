@@ -6,6 +6,7 @@ import numpy as np
 
 from harness.steps import Part, make_step
 from harness.weights import random_weight, vector_weight
+from octavo.kernels.dataflow import keep_logit_rows
 from octavo.kernels.interpreter import Interpreter
 from octavo.kernels.program import Program, RopeSpec, RopeStyle
 from octavo.kernels.weight import Quantization
@@ -59,6 +60,7 @@ def tiny_program(
         gate_up = p.linear(h, *(matrix(INTERMEDIATE_SIZE, HIDDEN_SIZE) for _ in range(2)))
         x = p.linear(p.gated_activation(gate_up), matrix(HIDDEN_SIZE, INTERMEDIATE_SIZE), add_to=x)
     p.logits(p.rms_norm(x, vector_weight(rng, HIDDEN_SIZE), eps=1e-5), embedding)
+    keep_logit_rows(p)
     return p
 
 

@@ -5,14 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from octavo.kernels.dataflow import assign_storage, buffer_written, buffers_read
 from octavo.kernels.program import (
     Buffer,
     Program,
     RopeSpec,
     RopeStyle,
-    assign_storage,
-    buffer_written,
-    buffers_read,
 )
 from octavo.kernels.weight import Quantization, Weight
 

@@ -6,6 +6,7 @@ from octavo.errors import ModelLoadError
 from octavo.kernels.program import (
     Embed,
     GatedActivation,
+    KeepLogitRows,
     Linear,
     Logits,
     PagedAttention,
@@ -43,19 +44,11 @@ def test_the_spec_of_the_default_model(default_model_path):
 
 def test_the_program_is_a_transformer(tiny_llama):
     model = load_model(tiny_llama(quantization="Q4_0", num_layers=2))
-    layer = [
-        RmsNorm,
-        Linear,
-        RopeAndWriteKV,
-        PagedAttention,
-        Linear,
-        RmsNorm,
-        Linear,
-        GatedActivation,
-        Linear,
-    ]
+    cached = [RmsNorm, Linear, RopeAndWriteKV]
+    rest = [PagedAttention, Linear, RmsNorm, Linear, GatedActivation, Linear]
+    cut = [KeepLogitRows, KeepLogitRows]  # once the last layer has everyone's K and V
     ops = model.program.ops
-    assert [type(op) for op in ops] == [Embed, *layer, *layer, RmsNorm, Logits]
+    assert [type(op) for op in ops] == [Embed, *cached, *rest, *cached, *cut, *rest, RmsNorm, Logits]
     residual = ops[0].out
     for op in ops:
         if isinstance(op, Linear) and op.accumulate:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from octavo.errors import InvariantError
+from octavo.pooling_params import PoolingParams
 from octavo.runner.input_batch import InputBatch
 from octavo.runner.request_rows import RequestRows
 from octavo.runner.sampling_rows import SamplingRows
@@ -11,14 +12,23 @@ from octavo.sampling_params import SamplingParams
 from octavo.sched.output import NewRequest, ScheduledRequest, SchedulerOutput
 
 BLOCK_SIZE = 4
+DEFAULT_PARAMS = SamplingParams()
 
 
-def scheduled(name, start, token_ids, blocks=(), *, at=0, samples=True, new=True, prompt=None, adapter=None):
-    request = (
-        NewRequest(tuple(prompt or token_ids), (), SamplingParams(), 1, 0, adapter_slot=adapter)
-        if new
-        else None
-    )
+def scheduled(
+    name,
+    start,
+    token_ids,
+    blocks=(),
+    *,
+    at=0,
+    samples=True,
+    new=True,
+    prompt=None,
+    params=DEFAULT_PARAMS,
+    **options,
+):
+    request = NewRequest(tuple(prompt or token_ids), (), params, 1, 0, **options) if new else None
     return ScheduledRequest(name, start, token_ids, at, blocks, samples, request)
 
 
@@ -49,7 +59,7 @@ def test_a_step_of_chunks_and_single_tokens(rows):
     assert step.block_tables[1, :1].tolist() == [7]
     assert step.block_tables[2, :2].tolist() == [1, 4]
     assert step.adapter_slots is None
-    arrays = [array for name in step.__slots__ if (array := getattr(step, name)) is not None]
+    arrays = [array for name in step.__slots__ if isinstance(array := getattr(step, name), np.ndarray)]
     assert len(arrays) >= 6
     for array in arrays:
         assert array.dtype == np.int32
@@ -57,7 +67,7 @@ def test_a_step_of_chunks_and_single_tokens(rows):
 
 
 def test_the_adapter_of_each_request_is_remembered(rows):
-    step = fill(rows, scheduled("a", 0, [1], [0]), scheduled("b", 0, [2], [1], adapter=3))
+    step = fill(rows, scheduled("a", 0, [1], [0]), scheduled("b", 0, [2], [1], adapter_slot=3))
     assert step.adapter_slots.tolist() == [-1, 3]
     assert step.adapter_slots.dtype == np.int32
     again = fill(rows, scheduled("b", 1, [3], new=False), scheduled("a", 1, [4], new=False))
@@ -68,6 +78,20 @@ def test_the_adapter_of_each_request_is_remembered(rows):
 def test_a_step_that_samples_nothing(rows):
     step = fill(rows, scheduled("a", 0, [1, 2], [0], samples=False, prompt=[1, 2, 3]))
     assert step.logit_rows.tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "only_logit_rows"),
+    [
+        ({}, True),
+        ({"params": SamplingParams(prompt_logprobs=1)}, False),
+        ({"pooling": PoolingParams()}, False),
+    ],
+    ids=["tokens", "log-probabilities of the prompt", "embedding"],
+)
+def test_rows_without_logits_are_wanted_by_those_who_report_on_a_prompt(rows, options, only_logit_rows):
+    step = fill(rows, scheduled("a", 0, [1, 2], [0]), scheduled("b", 0, [1, 2, 3], [1], **options))
+    assert step.only_logit_rows is only_logit_rows
 
 
 def test_block_tables_grow_and_entries_are_replaced(rows):
