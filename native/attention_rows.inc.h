@@ -133,17 +133,15 @@ OCTAVO_INLINE void load_query(const AttentionCall& call, int64_t element, float*
 }
 
 template <>
-inline void load_query<int8_t>(const AttentionCall& call, int64_t element, float* query) {
-  alignas(64) float rotated[kMaxHeadDim];
-  const int count = call.op.head_dim;
-  Int8Query& to = *reinterpret_cast<Int8Query*>(query);
-  for (int d = 0; d < count; d += kLanes) store16(rotated + d, load16(call.op.q + element + d));
-  rotate(rotated, count);
-  const f32x16 factor = splat16(call.op.scale / static_cast<float>(largest_power_of_two_in(count)));
-  for (int d = 0; d < count; d += kLanes) store16(rotated + d, mul(load16(rotated + d), factor));
-  const Int8Row row = quantize_row(rotated, count, to.q);
-  to.scale = row.scale;
-  to.minus_128_sum = -128 * row.sum;
+[[gnu::always_inline]] inline void load_query<int8_t>(const AttentionCall& call, int64_t element, float* query) {
+  const float* floats = call.op.q + element;
+  if (call.op.int8_queries) {
+    for (int i = 0; i * 4 < int8_query_bytes(call.op.head_dim); i += kLanes) store16(query + i, load16(floats + i));
+    return;
+  }
+  with_head_vectors(call.op.head_dim, [&](auto vectors) {
+    make_int8_query<vectors.value>(floats, call.op.scale, *reinterpret_cast<Int8Query*>(query));
+  });
 }
 
 // Moves `num_rows` ≤ kRows rows over one tile.

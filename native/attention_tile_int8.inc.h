@@ -31,13 +31,7 @@ struct TileView<int8_t> {
   const float* value_scales[kTileGranules];
 };
 
-// A query as int8, where RowState::queries has the row's floats otherwise.
-struct Int8Query {
-  float scale;
-  int32_t minus_128_sum;
-  int8_t q[];
-};
-
+// In the place of the row's floats.
 OCTAVO_INLINE const Int8Query& int8_query(const RowState& rows, int row) {
   return *reinterpret_cast<const Int8Query*>(rows.queries + row * rows.stride);
 }

@@ -8,19 +8,13 @@
 
 #include "error.h"
 #include "program.h"
+#include "program_spec.h"
 
 namespace octavo {
 
 namespace {
 
 constexpr size_t kAlignment = 64;
-
-// Who reads what an op leaves in its slot.
-struct Readers {
-  bool integer_linears = false;
-  bool others = false;  // of the float32 rows
-  int32_t count = 0;
-};
 
 // Where an op's rows go. One of the two may be null.
 struct RowTargets {
@@ -33,12 +27,12 @@ class Compiler {
   Compiler(const OctavoProgramSpec& spec, ThreadPool& pool, const KvStore* kv) : spec_(spec), pool_(pool), kv_(kv) {}
 
   CompiledProgram compile() {
-    check(spec_.max_num_tokens > 0, "max_num_tokens must be at least 1");
-    check_weights();
+    check(spec_->max_num_tokens > 0, "max_num_tokens must be at least 1");
+    spec_.check_weights();
     lay_out_vectors();
     pack_weights();
     lay_out_buffers();
-    for (int32_t i = 0; i < spec_.num_ropes; ++i) add_rope(spec_.ropes[i]);
+    for (int32_t i = 0; i < spec_->num_ropes; ++i) add_rope(spec_->ropes[i]);
     with_adapters_ = true;
     add_ops();
     out_.adapter_ops = std::exchange(out_.ops, {});
@@ -52,73 +46,35 @@ class Compiler {
  private:
   // ---- what the spec refers to, checked ----
 
-  const OctavoWeight& weight(int32_t index) const {
-    check(index >= 0 && index < spec_.num_weights, "an op names a weight that is not there");
-    return spec_.weights[index];
-  }
-
-  RawWeight raw(int32_t index) const {
-    const OctavoWeight& w = weight(index);
-    return {static_cast<Quantization>(w.quantization), w.rows, w.columns, static_cast<const std::byte*>(w.bytes)};
-  }
-
-  int32_t width(int32_t slot) const {
-    check(slot >= 0 && slot < spec_.num_slots, "an op names a buffer that is not there");
-    return spec_.slot_widths[slot];
-  }
-
   float* slot(int32_t index, int64_t wanted_width) const {
-    if (width(index) != wanted_width) {
+    if (spec_.width(index) != wanted_width) {
       throw Error("an op wants a buffer of " + std::to_string(wanted_width) + " columns, it has " +
-                  std::to_string(width(index)));
+                  std::to_string(spec_.width(index)));
     }
     return out_.slots[static_cast<size_t>(index)];
   }
 
   const float* vector(int32_t index, int64_t wanted_width) const {
-    check(weight(index).rows == 1 && weight(index).columns == wanted_width, "a vector does not have its buffer's width");
+    check(spec_.weight(index).rows == 1 && spec_.weight(index).columns == wanted_width, "a vector does not have its buffer's width");
     return out_.vectors.data() + vector_offsets_.at(index);
-  }
-
-  // Weights that linear multiplies by; a program's head is one part.
-  std::vector<int32_t> parts_of(const OctavoOp& op) const {
-    if (static_cast<OpKind>(op.kind) == OpKind::kLogits) return {op.weight};
-    if (static_cast<OpKind>(op.kind) != OpKind::kLinear && static_cast<OpKind>(op.kind) != OpKind::kMixtureOfExperts) {
-      return {};
-    }
-    check(op.num_parts > 0 && op.first_part >= 0 && op.first_part <= spec_.num_parts - op.num_parts,
-          "a linear's parts are not there");
-    return {spec_.parts + op.first_part, spec_.parts + op.first_part + op.num_parts};
-  }
-
-  void check_weights() const {
-    for (int32_t i = 0; i < spec_.num_weights; ++i) {
-      const OctavoWeight& w = spec_.weights[i];
-      check(w.rows > 0 && w.columns > 0 && w.rows <= INT32_MAX && w.columns <= INT32_MAX, "a weight has an impossible shape");
-      const int64_t expected = row_bytes(static_cast<Quantization>(w.quantization), w.columns) * w.rows;
-      if (w.num_bytes != expected) {
-        throw Error("weight " + std::to_string(i) + " has " + std::to_string(w.num_bytes) + " bytes, its shape needs " +
-                    std::to_string(expected));
-      }
-    }
   }
 
   // ---- memory ----
 
   void add_vector(int32_t index) {
     if (index < 0 || vector_offsets_.contains(index)) return;
-    check(weight(index).rows == 1, "a norm weight or bias must be a vector");
+    check(spec_.weight(index).rows == 1, "a norm weight or bias must be a vector");
     const size_t offset = out_.vectors.size();
-    out_.vectors.resize(offset + static_cast<size_t>(weight(index).columns));
-    dequantize_row(raw(index).quantization, raw(index).bytes, raw(index).columns, out_.vectors.data() + offset);
+    out_.vectors.resize(offset + static_cast<size_t>(spec_.weight(index).columns));
+    dequantize_row(spec_.raw(index).quantization, spec_.raw(index).bytes, spec_.raw(index).columns, out_.vectors.data() + offset);
     const auto added = out_.vectors.begin() + static_cast<std::ptrdiff_t>(offset);
     if (!std::all_of(added, out_.vectors.end(), [](float value) { return std::isfinite(value); })) throw not_finite(index);
     vector_offsets_.emplace(index, offset);
   }
 
   void lay_out_vectors() {
-    for (int32_t i = 0; i < spec_.num_ops; ++i) {
-      const OctavoOp& op = spec_.ops[i];
+    for (int32_t i = 0; i < spec_->num_ops; ++i) {
+      const OctavoOp& op = spec_->ops[i];
       if (static_cast<OpKind>(op.kind) == OpKind::kRmsNorm) add_vector(op.weight);
       if (static_cast<OpKind>(op.kind) == OpKind::kLinear) add_vector(op.bias);
       if (static_cast<OpKind>(op.kind) == OpKind::kRopeAndWriteKv) add_vector(op.query_norm), add_vector(op.key_norm);
@@ -126,16 +82,16 @@ class Compiler {
   }
 
   WeightError not_finite(int32_t index) const {
-    return WeightError("tensor '" + std::string(weight(index).name) + "' holds a NaN or an infinity: the file is damaged");
+    return WeightError("tensor '" + std::string(spec_.weight(index).name) + "' holds a NaN or an infinity: the file is damaged");
   }
 
   // A weight that several ops use is packed once.
   void pack_weights() {
     std::vector<int32_t> order;
     int64_t total = 0;
-    for (int32_t i = 0; i < spec_.num_ops; ++i) {
-      for (const int32_t index : parts_of(spec_.ops[i])) {
-        const Panels plan = plan_panels(raw((static_cast<void>(weight(index)), index)));
+    for (int32_t i = 0; i < spec_->num_ops; ++i) {
+      for (const int32_t index : spec_.parts_of(spec_->ops[i])) {
+        const Panels plan = plan_panels(spec_.raw(index));
         if (!panels_.emplace(index, plan).second) continue;
         order.push_back(index);
         total += panel_bytes(plan);
@@ -146,33 +102,32 @@ class Compiler {
     for (const int32_t index : order) {
       Panels& panels = panels_.at(index);
       panels.data = out_.weights.data() + done;
-      if (!pack_panels(raw(index), panels, out_.weights.data() + done, pool_)) throw not_finite(index);
+      if (!pack_panels(spec_.raw(index), panels, out_.weights.data() + done, pool_)) throw not_finite(index);
       done += panel_bytes(panels);
-      if (spec_.progress != nullptr) spec_.progress(done, total);
+      if (spec_->progress != nullptr) spec_->progress(done, total);
     }
   }
 
   void lay_out_buffers() {
-    const size_t rows = static_cast<size_t>(spec_.max_num_tokens);
+    const size_t rows = static_cast<size_t>(spec_->max_num_tokens);
     std::vector<size_t> offsets;
     size_t total = 0;
-    for (int32_t i = 0; i < spec_.num_slots; ++i) {
-      check(width(i) > 0, "a buffer has no columns");
+    for (int32_t i = 0; i < spec_->num_slots; ++i) {
+      check(spec_.width(i) > 0, "a buffer has no columns");
       offsets.push_back(total);
-      total += round_up(rows * static_cast<size_t>(width(i)) * sizeof(float), kAlignment);
+      total += round_up(rows * static_cast<size_t>(spec_.width(i)) * sizeof(float), kAlignment);
     }
     // Quantised copies: pages of those that are never used are never touched.
     std::vector<size_t> quantized_offsets;
-    for (int32_t i = 0; i < spec_.num_slots; ++i) {
+    for (int32_t i = 0; i < spec_->num_slots; ++i) {
       quantized_offsets.push_back(total);
-      total += rows * static_cast<size_t>(width(i) / kGroupSize) * sizeof(QuantizedGroup);
+      total += rows * static_cast<size_t>(spec_.width(i) / kGroupSize) * sizeof(QuantizedGroup);
     }
     out_.buffers = HugeMemory(total);
     for (size_t i = 0; i < offsets.size(); ++i) {
       out_.slots.push_back(reinterpret_cast<float*>(out_.buffers.data() + offsets[i]));
       quantized_.push_back(reinterpret_cast<QuantizedGroup*>(out_.buffers.data() + quantized_offsets[i]));
     }
-    is_quantized_.resize(offsets.size());
   }
 
   // ---- ops ----
@@ -183,16 +138,18 @@ class Compiler {
   }
 
   void add_ops() {
-    is_quantized_.assign(is_quantized_.size(), false);
-    for (int32_t i = 0; i < spec_.num_ops; i += add_op(spec_.ops[i])) continue;
+    is_quantized_.assign(out_.slots.size(), false);
+    holds_int8_queries_.assign(out_.slots.size(), false);
+    for (int32_t i = 0; i < spec_->num_ops; i += add_op(spec_->ops[i])) continue;
   }
 
   // Adds an op, or several in one, and returns how many.
   int32_t add_op(const OctavoOp& op) {
     check(out_.head_ops.empty(), "the output head must be the last op");
     if (static_cast<OpKind>(op.kind) == OpKind::kLogits) return add_logits(op), 1;
-    static_cast<void>(width(op.out));
+    static_cast<void>(spec_.width(op.out));
     is_quantized_[static_cast<size_t>(op.out)] = false;
+    if (static_cast<OpKind>(op.kind) != OpKind::kKeepLogitRows) holds_int8_queries_[static_cast<size_t>(op.out)] = false;
     switch (static_cast<OpKind>(op.kind)) {
       case OpKind::kInput: break;
       case OpKind::kEmbed: add_embed(op); break;
@@ -201,40 +158,16 @@ class Compiler {
       case OpKind::kRopeAndWriteKv: add_rope_and_write_kv(op); break;
       case OpKind::kPagedAttention: add_paged_attention(op); break;
       case OpKind::kMixtureOfExperts: add_experts(op); break;
-      case OpKind::kKeepLogitRows: out_.ops.push_back(KeepLogitRowsOp{slot(op.out, width(op.out)), width(op.out)}); break;
+      case OpKind::kKeepLogitRows: add_keep_logit_rows(op); break;
       case OpKind::kGatedActivation: out_.ops.push_back(gated_activation(op)); break;
       default: throw Error("unknown op kind " + std::to_string(op.kind));
     }
     return 1;
   }
 
-  bool has_parts(const OctavoOp& op, bool integer) const {
-    const std::vector<int32_t> parts = parts_of(op);
-    return std::any_of(parts.begin(), parts.end(), [&](int32_t i) { return is_integer(panels_.at(i).kind) == integer; });
-  }
-
-  // Up to the next op that writes the slot. Rows that no op reads are a result: somebody outside reads them.
-  Readers readers_of(const OctavoOp& writer) const {
-    Readers readers;
-    for (const OctavoOp* op = &writer + 1; op != spec_.ops + spec_.num_ops; ++op) {
-      const OpKind kind = static_cast<OpKind>(op->kind);
-      if (kind != OpKind::kInput && kind != OpKind::kEmbed && op->x == writer.out) {
-        ++readers.count;
-        readers.integer_linears |= has_parts(*op, true) && kind != OpKind::kLogits;
-        readers.others |= kind != OpKind::kLinear || has_parts(*op, false);
-      }
-      if (kind == OpKind::kMixtureOfExperts && op->router == writer.out) ++readers.count, readers.others = true;
-      if (kind == OpKind::kLogits || op->out != writer.out) continue;
-      if (op->accumulate != 0) ++readers.count, readers.others = true;
-      break;
-    }
-    readers.others |= readers.count == 0;
-    return readers;
-  }
-
   // For an op that can quantise the rows that it makes. `unit` is how many columns it makes together.
   RowTargets row_targets(const OctavoOp& op, int32_t unit) {
-    const Readers readers = readers_of(op);
+    const Readers readers = spec_.readers_of(op);
     const size_t out = static_cast<size_t>(op.out);
     is_quantized_[out] = readers.integer_linears && unit % kGroupSize == 0;
     if (!is_quantized_[out]) return {out_.slots[out], nullptr};
@@ -243,14 +176,14 @@ class Compiler {
   }
 
   void add_embed(const OctavoOp& op) {
-    const RawWeight table = raw(op.weight);
+    const RawWeight table = spec_.raw(op.weight);
     out_.ops.push_back(EmbedOp{slot(op.out, table.columns), table, op.scale});
     const int32_t rows = static_cast<int32_t>(table.rows);
     out_.vocab_size = out_.vocab_size == 0 ? rows : std::min(out_.vocab_size, rows);
   }
 
   void add_rms_norm(const OctavoOp& op) {
-    const int32_t columns = width(op.x);
+    const int32_t columns = spec_.width(op.x);
     static_cast<void>(slot(op.out, columns));
     const bool accumulate = op.accumulate != 0;
     check(!accumulate || op.x != op.out, "a norm cannot be added to its input");
@@ -263,7 +196,7 @@ class Compiler {
   const QuantizedGroup* quantize(int32_t x) {
     const size_t index = static_cast<size_t>(x);
     if (!is_quantized_[index]) {
-      out_.ops.push_back(QuantizeRowsOp{quantized_[index], out_.slots[index], width(x), RowSet::kTokens});
+      out_.ops.push_back(QuantizeRowsOp{quantized_[index], out_.slots[index], spec_.width(x), RowSet::kTokens});
       is_quantized_[index] = true;
     }
     return quantized_[index];
@@ -271,7 +204,7 @@ class Compiler {
 
   const std::vector<Panels>& add_parts(const OctavoOp& op, int32_t depth) {
     std::vector<Panels>& parts = out_.parts.emplace_back();
-    for (const int32_t index : parts_of(op)) {
+    for (const int32_t index : spec_.parts_of(op)) {
       parts.push_back(panels_.at(index));
       check(parts.back().depth == depth, "a linear's weight does not have its input's width");
     }
@@ -281,20 +214,20 @@ class Compiler {
   // A linear whose output only the next op reads, to gate one half with the other.
   bool is_gated(const OctavoOp& op, const std::vector<Panels>& parts) const {
     const OctavoOp* next = &op + 1;
-    if (next == spec_.ops + spec_.num_ops || static_cast<OpKind>(next->kind) != OpKind::kGatedActivation) return false;
-    return next->x == op.out && next->out != op.x && op.accumulate == 0 && readers_of(op).count == 1 &&
+    if (next == spec_->ops + spec_->num_ops || static_cast<OpKind>(next->kind) != OpKind::kGatedActivation) return false;
+    return next->x == op.out && next->out != op.x && op.accumulate == 0 && spec_.readers_of(op).count == 1 &&
            parts.size() == 2 && parts[0].num_columns == parts[1].num_columns;
   }
 
   int32_t add_linear(const OctavoOp& op) {
-    const int32_t depth = width(op.x);
+    const int32_t depth = spec_.width(op.x);
     const std::vector<Panels>& parts = add_parts(op, depth);
     int64_t columns = 0;
     for (const Panels& part : parts) columns += part.num_columns;
     check(op.x != op.out, "a linear cannot overwrite its input");
     LinearOp linear{slot(op.out, columns), static_cast<int32_t>(columns), slot(op.x, depth), nullptr, depth,
                     parts.data(), static_cast<int32_t>(parts.size()), nullptr, op.accumulate != 0, RowSet::kTokens, nullptr};
-    if (has_parts(op, true)) linear.quantized = quantize(op.x);
+    if (spec_.has_parts(op, true)) linear.quantized = quantize(op.x);
     if (op.bias >= 0) linear.bias = vector(op.bias, columns);
     if (with_adapters_) return out_.ops.push_back(linear), add_low_rank(linear), 1;
     const bool gated = is_gated(op, parts);
@@ -322,16 +255,26 @@ class Compiler {
 
   void add_rope_and_write_kv(const OctavoOp& op) {
     check_heads(op);
-    check(op.rope >= 0 && op.rope < spec_.num_ropes, "an op names a rope that is not there");
-    const OctavoRope& rope = spec_.ropes[op.rope];
+    check(op.rope >= 0 && op.rope < spec_->num_ropes, "an op names a rope that is not there");
+    const OctavoRope& rope = spec_->ropes[op.rope];
     check(2 * rope.num_frequencies <= op.head_dim, "a rope turns more elements than a head has");
     const float* query_norm = op.query_norm < 0 ? nullptr : vector(op.query_norm, op.head_dim);
     const float* key_norm = op.key_norm < 0 ? nullptr : vector(op.key_norm, op.head_dim);
+    const OctavoOp* reader = int8_reader_of(op);
     const int64_t qkv_width = (int64_t{op.num_heads} + 2 * int64_t{op.num_kv_heads}) * op.head_dim;
     out_.ops.push_back(RopeAndWriteKvOp{slot(op.out, int64_t{op.num_heads} * op.head_dim), slot(op.x, qkv_width),
                                         &out_.ropes[static_cast<size_t>(op.rope)].table(),
                                         static_cast<RopeStyle>(rope.style), 2 * rope.num_frequencies, op.layer,
-                                        op.num_heads, op.num_kv_heads, op.head_dim, query_norm, key_norm, op.eps});
+                                        op.num_heads, op.num_kv_heads, op.head_dim, query_norm, key_norm, op.eps,
+                                        reader != nullptr, reader == nullptr ? 0.0f : reader->scale});
+    holds_int8_queries_[static_cast<size_t>(op.out)] = reader != nullptr;
+  }
+
+  // The attention op that reads the queries, if it wants them as int8 and nobody else wants them at all.
+  const OctavoOp* int8_reader_of(const OctavoOp& writer) const {
+    const OctavoOp* reader = spec_.only_reader_of(writer);
+    const bool attends = reader != nullptr && static_cast<OpKind>(reader->kind) == OpKind::kPagedAttention;
+    return attends && kv_->view().dtype == KvDtype::kInt8 ? reader : nullptr;
   }
 
   void add_paged_attention(const OctavoOp& op) {
@@ -340,30 +283,36 @@ class Compiler {
     const int64_t columns = int64_t{op.num_heads} * op.head_dim;
     static_cast<void>(slot(op.out, columns));
     const RowTargets out = row_targets(op, op.head_dim);
-    out_.ops.push_back(PagedAttentionOp{out.floats, out.quantized, slot(op.x, columns), op.layer, op.num_heads,
+    out_.ops.push_back(PagedAttentionOp{out.floats, out.quantized, slot(op.x, columns),
+                                        holds_int8_queries_[static_cast<size_t>(op.x)], op.layer, op.num_heads,
                                         op.num_kv_heads, op.head_dim, op.scale, op.window, op.soft_cap});
   }
 
   GatedActivationOp gated_activation(const OctavoOp& op) {
-    const int32_t columns = width(op.out);
+    const int32_t columns = spec_.width(op.out);
     const RowTargets out = row_targets(op, columns);
     return {out.floats, out.quantized, slot(op.x, int64_t{columns} * 2), columns, static_cast<Activation>(op.activation)};
   }
 
   void add_experts(const OctavoOp& op) {
-    const int32_t hidden = width(op.x);
+    const int32_t hidden = spec_.width(op.x);
     std::vector<Panels> panels;
-    for (const int32_t index : parts_of(op)) panels.push_back(panels_.at(index));
+    for (const int32_t index : spec_.parts_of(op)) panels.push_back(panels_.at(index));
     check(op.x != op.out, "experts cannot overwrite their input");
     ExpertsOp experts{slot(op.out, hidden), slot(op.x, hidden), nullptr, slot(op.router, op.num_experts), op.num_experts,
                       op.top_k, hidden, op.normalized != 0, static_cast<Activation>(op.activation)};
-    if (has_parts(op, true)) experts.quantized = quantize(op.x);
-    out_.ops.push_back(out_.experts.add(experts, panels, spec_.max_num_tokens));
+    if (spec_.has_parts(op, true)) experts.quantized = quantize(op.x);
+    out_.ops.push_back(out_.experts.add(experts, panels, spec_->max_num_tokens));
+  }
+
+  void add_keep_logit_rows(const OctavoOp& op) {
+    const int32_t columns = spec_.width(op.out);
+    out_.ops.push_back(KeepLogitRowsOp{slot(op.out, columns), columns});
   }
 
   // Pointers into the logit rows' own buffers are filled in by Program, which makes those grow.
   void add_logits(const OctavoOp& op) {
-    const int32_t depth = width(op.x);
+    const int32_t depth = spec_.width(op.x);
     const std::vector<Panels>& parts = add_parts(op, depth);
     out_.head_depth = depth;
     out_.head_width = parts[0].num_columns;
@@ -378,7 +327,7 @@ class Compiler {
     if (op.soft_cap > 0) out_.head_ops.push_back(SoftCapOp{nullptr, out_.head_width, op.soft_cap});
   }
 
-  const OctavoProgramSpec& spec_;
+  const ProgramSpec spec_;
   bool with_adapters_ = false;  // which of the two lists of ops is being made
   ThreadPool& pool_;
   const KvStore* kv_;
@@ -387,6 +336,7 @@ class Compiler {
   std::unordered_map<int32_t, Panels> panels_;
   std::vector<QuantizedGroup*> quantized_;  // by slot
   std::vector<bool> is_quantized_;          // by slot
+  std::vector<bool> holds_int8_queries_;    // by slot
 };
 
 }  // namespace

@@ -70,18 +70,22 @@ void write_kv(const KvView& kv, std::byte* head, int32_t token, const float* key
   __builtin_memcpy(values, narrowed, static_cast<size_t>(kv.head_dim) * sizeof(Element));
 }
 
-// K goes in rotated: `key` is overwritten.
-inline void write_int8_kv(const KvView& kv, std::byte* head, int32_t token, float* key, const float* value) {
-  alignas(64) int8_t narrowed[kMaxHeadDim];
+// K goes in rotated.
+template <int kVectors>
+[[gnu::noinline]] void write_int8_kv(const KvView& kv, std::byte* head, int32_t token, const float* key, const float* value) {
+  alignas(64) int8_t narrowed[kVectors * kLanes];
   int8_t* elements = reinterpret_cast<int8_t*>(head);
   float* scales = reinterpret_cast<float*>(head + kv.scale_offset(token));
-  rotate(key, kv.head_dim);
-  scales[0] = quantize_row(key, kv.head_dim, narrowed).scale;
-  int8_t* keys = elements + kv.key_offset(token, 0);
-  for (int32_t d = 0; d < kv.head_dim; d += 4) __builtin_memcpy(keys + d * kv.tile, narrowed + d, 4);
-  scales[kv.block_size] = quantize_row(value, kv.head_dim, narrowed).scale;
-  int8_t* values = elements + kv.value_offset(token, 0);
-  for (int32_t d = 0; d < kv.head_dim; ++d) values[d * 4] = narrowed[d];
+  HeadVectors<kVectors> rotated = load_head<kVectors>(key);
+  rotate(rotated);
+  const Int8Head<kVectors> keys = quantize_head(rotated), values = quantize_head(load_head<kVectors>(value));
+  scales[0] = keys.scale;
+  scales[kv.block_size] = values.scale;
+  OCTAVO_UNROLL_HEAD for (int i = 0; i < kVectors; ++i) store16_as_bytes(narrowed + i * kLanes, keys.of[i]);
+  int8_t* to = elements + kv.key_offset(token, 0);
+  for (int d = 0; d < kVectors * kLanes; d += 4) __builtin_memcpy(to + d * kv.tile, narrowed + d, 4);
+  to = elements + kv.value_offset(token - token % 4, 0);
+  OCTAVO_UNROLL_HEAD for (int i = 0; i < kVectors; ++i) store16_as_bytes_of_quads(to + i * kLanes * 4, token % 4, values.of[i]);
 }
 
 // Where a row's token goes.
@@ -112,6 +116,22 @@ inline void fetch_slot(const RopeAndWriteKvOp& op, const KvView& kv, KvSlot slot
   }
 }
 
+// A head of queries, to where its floats go otherwise.
+OCTAVO_INLINE void make_query(const RopeAndWriteKvOp& op, float* floats) {
+  with_head_vectors(op.head_dim, [&](auto vectors) {
+    make_int8_query<vectors.value>(floats, op.query_scale, *reinterpret_cast<Int8Query*>(floats));
+  });
+}
+
+OCTAVO_INLINE void write_head_kv(const KvView& kv, std::byte* head, int32_t token, const float* key, const float* value) {
+  switch (kv.dtype) {
+    case KvDtype::kFloat16: return write_kv<uint16_t>(kv, head, token, key, value);
+    case KvDtype::kFloat32: return write_kv<float>(kv, head, token, key, value);
+    case KvDtype::kInt8:
+      with_head_vectors(kv.head_dim, [&](auto vectors) { write_int8_kv<vectors.value>(kv, head, token, key, value); });
+  }
+}
+
 inline void rope_and_write_row(const RopeAndWriteKvOp& op, const StepView& step, int64_t row) {
   alignas(64) float key[kMaxHeadDim];
   alignas(64) float normed[kMaxHeadDim];
@@ -122,17 +142,12 @@ inline void rope_and_write_row(const RopeAndWriteKvOp& op, const StepView& step,
   float* out = op.out + row * op.num_heads * op.head_dim;
   for (int32_t h = 0; h < op.num_heads; ++h, head += op.head_dim, out += op.head_dim) {
     rotate_head(op, rope, norm_head(op, op.query_norm, head, normed), out);
+    if (op.int8_queries) make_query(op, out);
   }
   const KvSlot slot = slot_of(step, row);
   for (int32_t h = 0; h < op.num_kv_heads; ++h, head += op.head_dim) {
     rotate_head(op, rope, norm_head(op, op.key_norm, head, normed), key);
-    const float* value = head + op.num_kv_heads * op.head_dim;
-    std::byte* slot_head = kv.head(op.layer, slot.block, h);
-    switch (kv.dtype) {
-      case KvDtype::kFloat16: write_kv<uint16_t>(kv, slot_head, slot.token, key, value); break;
-      case KvDtype::kFloat32: write_kv<float>(kv, slot_head, slot.token, key, value); break;
-      case KvDtype::kInt8: write_int8_kv(kv, slot_head, slot.token, key, value); break;
-    }
+    write_head_kv(kv, kv.head(op.layer, slot.block, h), slot.token, key, head + op.num_kv_heads * op.head_dim);
   }
 }
 

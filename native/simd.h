@@ -9,6 +9,7 @@
 //
 //   load16 store16 splat16 load16_int store16_int splat16_int   load16_f16 store16_f16 load16_bf16
 //   store16_as_bytes                           integers within int8
+//   store16_as_bytes_of_quads(p, place, a)     the same, one byte of four each
 //   store64_low_words_as_bytes                 of integers or of floats' bits
 //   load_first(p, n) store_first(p, a, n)      first n lanes, n in 0…16; the lanes beyond read as 0
 //   load_lanes(p, n) store_lanes(p, a, n)      the same where n is 16 most of the time
@@ -225,6 +226,18 @@ OCTAVO_INLINE void store_lanes(float* p, f32x16 a, int lanes) {
 
 OCTAVO_INLINE void store16_as_bytes(int8_t* p, i32x16 a) {
   OCTAVO_EACH_PART store_as_bytes(p + i * kWidth, a.part[i]);
+}
+
+// Byte `place` of each of 16 quads; the others stay.
+OCTAVO_INLINE void store16_as_bytes_of_quads(int8_t* quads, int place, i32x16 a) {
+#if defined(OCTAVO_SIMD_AVX512)
+  const __m512i placed = _mm512_sll_epi32(a.part[0], _mm_cvtsi32_si128(8 * place));
+  _mm512_mask_storeu_epi8(quads, 0x1111111111111111ull << place, placed);
+#else
+  alignas(64) int8_t bytes[kLanes];
+  store16_as_bytes(bytes, a);
+  for (int i = 0; i < kLanes; ++i) quads[i * 4 + place] = bytes[i];
+#endif
 }
 
 // The lowest 16 bits of each lane of four vectors, numbers within uint8.

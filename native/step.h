@@ -161,7 +161,7 @@ struct RopeTable {
 enum class RopeStyle : int32_t { kInterleaved = 0, kHalfSplit = 1 };
 
 struct RopeAndWriteKvOp {
-  float* out;        // [num_tokens, num_heads * head_dim]
+  float* out;        // [num_tokens, num_heads * head_dim]; of `int8_queries` each is one in its head's place
   const float* qkv;  // [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim]
   const RopeTable* rope;
   RopeStyle style;
@@ -173,12 +173,15 @@ struct RopeAndWriteKvOp {
   const float* query_norm;  // [head_dim] or null
   const float* key_norm;
   float eps;
+  bool int8_queries;  // what the attention op that reads them would make of them itself
+  float query_scale;  // of that op
 };
 
 struct PagedAttentionOp {
   float* out;      // [num_tokens, num_heads * head_dim]
   QuantizedGroup* quantized;  // only if head_dim is a multiple of 32
   const float* q;  // the same shape
+  bool int8_queries;  // already
   int32_t layer;
   int32_t num_heads;
   int32_t num_kv_heads;

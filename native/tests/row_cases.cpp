@@ -56,7 +56,8 @@ void run_low_rank_case(Machine& machine, int32_t rank, int32_t depth, int32_t co
   StepView view = rows_only(kTokens);
   view.num_requests = 3;
   view.query_start_loc = starts.data();
-  view.adapters = table.group(view, slots.data());
+  AdapterRows rows;
+  view.adapters = table.group(view, slots.data(), rows);
   const LowRankProductOp product{x.data(), depth, 0};
   const LowRankAddOp addition{out.data(), columns, 0};
   machine.several.run([&](Worker& worker) {

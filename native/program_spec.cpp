@@ -1,0 +1,87 @@
+#include "program_spec.h"
+
+#include <algorithm>
+#include <string>
+
+#include "error.h"
+#include "program.h"
+
+namespace octavo {
+
+const OctavoWeight& ProgramSpec::weight(int32_t index) const {
+  check(index >= 0 && index < spec_.num_weights, "an op names a weight that is not there");
+  return spec_.weights[index];
+}
+
+RawWeight ProgramSpec::raw(int32_t index) const {
+  const OctavoWeight& w = weight(index);
+  return {static_cast<Quantization>(w.quantization), w.rows, w.columns, static_cast<const std::byte*>(w.bytes)};
+}
+
+int32_t ProgramSpec::width(int32_t slot) const {
+  check(slot >= 0 && slot < spec_.num_slots, "an op names a buffer that is not there");
+  return spec_.slot_widths[slot];
+}
+
+std::vector<int32_t> ProgramSpec::parts_of(const OctavoOp& op) const {
+  if (static_cast<OpKind>(op.kind) == OpKind::kLogits) return {op.weight};
+  if (static_cast<OpKind>(op.kind) != OpKind::kLinear && static_cast<OpKind>(op.kind) != OpKind::kMixtureOfExperts) {
+    return {};
+  }
+  check(op.num_parts > 0 && op.first_part >= 0 && op.first_part <= spec_.num_parts - op.num_parts,
+        "a linear's parts are not there");
+  return {spec_.parts + op.first_part, spec_.parts + op.first_part + op.num_parts};
+}
+
+void ProgramSpec::check_weights() const {
+  for (int32_t i = 0; i < spec_.num_weights; ++i) {
+    const OctavoWeight& w = spec_.weights[i];
+    check(w.rows > 0 && w.columns > 0 && w.rows <= INT32_MAX && w.columns <= INT32_MAX, "a weight has an impossible shape");
+    const int64_t expected = row_bytes(static_cast<Quantization>(w.quantization), w.columns) * w.rows;
+    if (w.num_bytes != expected) {
+      throw Error("weight " + std::to_string(i) + " has " + std::to_string(w.num_bytes) + " bytes, its shape needs " +
+                  std::to_string(expected));
+    }
+  }
+}
+
+bool ProgramSpec::has_parts(const OctavoOp& op, bool integer) const {
+  const std::vector<int32_t> parts = parts_of(op);
+  return std::any_of(parts.begin(), parts.end(), [&](int32_t i) { return is_integer(plan_panels(raw(i)).kind) == integer; });
+}
+
+Readers ProgramSpec::readers_of(const OctavoOp& writer) const {
+  Readers readers;
+  for (const OctavoOp* op = &writer + 1; op != spec_.ops + spec_.num_ops; ++op) {
+    const OpKind kind = static_cast<OpKind>(op->kind);
+    if (kind != OpKind::kInput && kind != OpKind::kEmbed && op->x == writer.out) {
+      ++readers.count;
+      readers.integer_linears |= has_parts(*op, true) && kind != OpKind::kLogits;
+      readers.others |= kind != OpKind::kLinear || has_parts(*op, false);
+    }
+    if (kind == OpKind::kMixtureOfExperts && op->router == writer.out) ++readers.count, readers.others = true;
+    if (kind == OpKind::kLogits || op->out != writer.out) continue;
+    if (op->accumulate != 0) ++readers.count, readers.others = true;
+    break;
+  }
+  readers.others |= readers.count == 0;
+  return readers;
+}
+
+const OctavoOp* ProgramSpec::only_reader_of(const OctavoOp& writer) const {
+  const OctavoOp* reader = nullptr;
+  for (const OctavoOp* op = &writer + 1; op != spec_.ops + spec_.num_ops; ++op) {
+    const OpKind kind = static_cast<OpKind>(op->kind);
+    if (kind == OpKind::kKeepLogitRows) continue;
+    const bool has_input = kind != OpKind::kInput && kind != OpKind::kEmbed;
+    const bool writes = kind != OpKind::kLogits && op->out == writer.out;
+    const bool reads = (has_input && op->x == writer.out) || (writes && op->accumulate != 0) ||
+                       (kind == OpKind::kMixtureOfExperts && op->router == writer.out);
+    if (reads && reader != nullptr) return nullptr;
+    if (reads) reader = op;
+    if (writes) break;
+  }
+  return reader;
+}
+
+}  // namespace octavo
