@@ -27,7 +27,7 @@ struct TileAddress {
   VisibleRange visible;  // within the tile
 };
 
-// Where the granule's tokens, from `offset` on in the block, lie.
+// Where a tile's tokens lie, 8 (`granule` being half a column) or 16 at a time, from `offset` on in a block's head.
 template <class Element>
 OCTAVO_INLINE void set_granule(const KvView& kv, const std::byte* head, int offset, int granule, TileView<Element>& view) {
   const Element* elements = reinterpret_cast<const Element*>(head);
@@ -40,29 +40,56 @@ OCTAVO_INLINE void set_granule(const KvView& kv, const std::byte* head, int offs
   }
 }
 
-// The blocks before and after the visible tokens may not exist, so their addresses are not looked up; those
-// entries repeat an existing one, for the sake of the prefetch.
 template <class Element>
-TileView<Element> find_tile(const SequenceKv& sequence, const TileAddress& address) {
+OCTAVO_INLINE void set_column(const KvView& kv, const std::byte* head, int offset, int column, TileView<Element>& view) {
+  const int64_t before = int64_t{offset} * kv.head_dim;  // elements of K, and of V: whole vectors of tokens, in any order
+  const Element* elements = reinterpret_cast<const Element*>(head) + before;
+  view.keys[column] = elements;
+  view.values[2 * column] = elements + kv.half_elements();
+  view.values[2 * column + 1] = view.values[2 * column] + int64_t{8} * kv.head_dim;
+  if constexpr (sizeof(Element) == 1) {
+    const float* scales = reinterpret_cast<const float*>(head + kv.scale_offset(offset));
+    view.key_scales[2 * column] = view.key_scales[2 * column + 1] = scales;
+    view.value_scales[2 * column] = view.value_scales[2 * column + 1] = scales + kv.block_size;
+  }
+}
+
+// Calls set(head, offset, i, view) for each run of kTokens of the tile. The blocks before and after the visible tokens
+// may not exist, so their addresses are not looked up; those entries repeat an existing one, for the sake of the prefetch.
+template <class Element, int kTokens, class Set>
+OCTAVO_INLINE TileView<Element> find_runs(const SequenceKv& sequence, const TileAddress& address, Set set) {
   const KvView& kv = sequence.kv;
-  const int first = address.visible.begin / 8, last = (address.visible.end - 1) / 8;
-  const int first_token = address.first_token + first * 8;
-  int entry = first_token / kv.block_size, offset = first_token % kv.block_size;
-  const auto head_of = [&](int table_entry) {
-    return kv.head(sequence.layer, sequence.block_table[table_entry], address.kv_head);
-  };
-  const std::byte* head = head_of(entry);
+  const int first = address.visible.begin / kTokens, last = (address.visible.end - 1) / kTokens;
+  const int first_token = address.first_token + first * kTokens;
+  const int64_t block_bytes = kv.block_bytes();
+  const std::byte* heads = kv.head(sequence.layer, 0, address.kv_head);
+  const int32_t* entry = sequence.block_table + first_token / kv.block_size;
+  int offset = first_token % kv.block_size;
+  const std::byte* head = heads + *entry * block_bytes;
   TileView<Element> view;
-  for (int granule = 0; granule < kTileGranules; ++granule) {
-    set_granule(kv, head, offset, granule, view);
-    if (granule < first || granule >= last) continue;
-    offset += 8;
+  for (int i = 0; i < kTileTokens / kTokens; ++i) {
+    set(head, offset, i, view);
+    if (i < first || i >= last) continue;
+    offset += kTokens;
     if (offset == kv.block_size) {
       offset = 0;
-      head = head_of(++entry);
+      head = heads + *++entry * block_bytes;
     }
   }
   return view;
+}
+
+template <class Element>
+TileView<Element> find_tile(const SequenceKv& sequence, const TileAddress& address) {
+  const KvView& kv = sequence.kv;
+  if (kv.tile == kLanes) {
+    return find_runs<Element, kLanes>(sequence, address, [&](const std::byte* head, int offset, int column, auto& view) {
+      set_column(kv, head, offset, column, view);
+    });
+  }
+  return find_runs<Element, 8>(sequence, address, [&](const std::byte* head, int offset, int granule, auto& view) {
+    set_granule(kv, head, offset, granule, view);
+  });
 }
 
 // Tiles of 16 tokens and whole vectors of values can be used where they lie.
