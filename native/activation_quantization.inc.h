@@ -11,39 +11,6 @@ namespace {
 
 OCTAVO_INLINE bool all_finite(f32x16 a) { return !any(is_nan(sub(a, a))); }
 
-// 16 elements to int8; returns Σ q.
-OCTAVO_INLINE int32_t quantize_half(f32x16 values, int8_t* q, float* scale) {
-  // As integers, magnitudes order like floats, and a NaN is above infinity: the maximum keeps it.
-  const float largest = __builtin_bit_cast(float, reduce_max(bits_of(abs(values))));
-  const float inverse = largest == 0.0f ? 0.0f : 127.0f / largest;
-  const i32x16 integers = quantized(values, inverse);
-  store16_as_bytes(q, integers);
-  *scale = largest / 127.0f;
-  return reduce_add(integers);
-}
-
-OCTAVO_INLINE void quantize_group(f32x16 first, f32x16 second, QuantizedGroup* group) {
-  const int32_t sum0 = quantize_half(first, group->q, &group->scale[0]);
-  const int32_t sum1 = quantize_half(second, group->q + 16, &group->scale[1]);
-  group->minimum_factor = __builtin_fmaf(group->scale[1], static_cast<float>(sum1),
-                                         group->scale[0] * static_cast<float>(sum0));
-  group->minus_128_sum[0] = -128 * sum0;
-  group->minus_128_sum[1] = -128 * sum1;
-}
-
-// Makes elements begin … end - 1 of a row, 16 by 16, with make(d), and stores them in float32 at `out` unless it
-// is null, and quantised at `groups`. `begin` and `end` are multiples of 32; both pointers are those of element 0.
-template <class Make>
-OCTAVO_INLINE void store_quantized(float* out, QuantizedGroup* groups, int32_t begin, int32_t end, Make make) {
-  for (int32_t d = begin; d < end; d += kGroupSize) {
-    const f32x16 first = make(d), second = make(d + kLanes);
-    quantize_group(first, second, groups + d / kGroupSize);
-    if (out == nullptr) continue;
-    store16(out + d, first);
-    store16(out + d + kLanes, second);
-  }
-}
-
 // Quantises groups eight at a time: the reductions and divisions of a single one wait for each other. Those that are
 // left are due when it ends.
 class GroupQuantizer {
@@ -65,7 +32,7 @@ class GroupQuantizer {
  private:
   static constexpr int kGroups = kLanes / 2;
 
-  // What quantize_group does.
+  // Of each half: scale = max |x| / 127, q = round(x · (127 / max |x|)), and what only sums of q are needed for.
   [[gnu::noinline]] void quantize() {
     alignas(64) float inverses[kLanes];
     i32x16 integers[kLanes];
@@ -114,7 +81,8 @@ class GroupQuantizer {
   int count_ = 0;
 };
 
-// The same for a row of `width` elements with a quantizer, which may finish it later.
+// Makes the elements of a row, 16 by 16, with make(d), and stores them in float32 at `out` unless it is null, and quantised
+// at `groups`, which the quantizer may do later. `width` is a multiple of 32.
 template <class Make>
 OCTAVO_INLINE void store_quantized(float* out, QuantizedGroup* groups, int32_t width, GroupQuantizer& quantizer, Make make) {
   for (int32_t d = 0; d < width; d += kGroupSize) {

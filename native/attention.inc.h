@@ -29,7 +29,8 @@ void load_queries(const AttentionCall& call, const RowBlock& block, int kv_head,
   }
 }
 
-inline void write_outputs(const AttentionCall& call, const RowBlock& block, int kv_head, const RowState& rows) {
+inline void write_outputs(const AttentionCall& call, const RowBlock& block, int kv_head, const RowState& rows,
+                          GroupQuantizer& quantizer) {
   for (int r = 0; r < block.num_rows; ++r) {
     const int64_t element = element_of(call, block, block.first_row + r, kv_head);
     const float* from = rows.outputs + r * call.stride;
@@ -38,7 +39,7 @@ inline void write_outputs(const AttentionCall& call, const RowBlock& block, int 
     if (call.op.quantized == nullptr) {
       for (int d = 0; d < call.op.head_dim; ++d) out[d] = from[d] * inverse;
     } else {
-      store_quantized(out, call.op.quantized + element / kGroupSize, 0, call.op.head_dim,
+      store_quantized(out, call.op.quantized + element / kGroupSize, call.op.head_dim, quantizer,
                       [&](int32_t d) { return mul(load16(from + d), splat16(inverse)); });
     }
   }
@@ -74,7 +75,7 @@ class AttentionItemRun {
       run_partition(kv_head, partition, rows);
       if (!block_.keeps_partials()) merge_partition(merged, rows, block_.num_rows);
     }
-    if (!block_.keeps_partials()) write_outputs(call_, block_, kv_head, merged);
+    if (!block_.keeps_partials()) write_outputs(call_, block_, kv_head, merged, quantizer_);
   }
 
   void run_partition(int kv_head, int partition, const RowState& rows) {
@@ -114,10 +115,12 @@ class AttentionItemRun {
   VisibleRange row_sees_[kMaxItemRows];
   VisibleRange tokens_;  // what the item's rows see of its partitions
   TileView<Element> upcoming_;
+  GroupQuantizer quantizer_;
 };
 
 // One unit: a K/V head of a block that kept its partials.
-inline void merge_kept_head(const AttentionCall& call, const RowBlock& block, int kv_head, std::byte* memory) {
+inline void merge_kept_head(const AttentionCall& call, const RowBlock& block, int kv_head, std::byte* memory,
+                            GroupQuantizer& quantizer) {
   const AttentionScratch scratch(call, block.num_rows, memory);
   const RowState merged = row_state(scratch.merged, nullptr, block.num_rows, call.stride);
   reset_rows(merged, block.num_rows);
@@ -126,16 +129,17 @@ inline void merge_kept_head(const AttentionCall& call, const RowBlock& block, in
     float* partial = kept_partial(call, block, kv_head, partition);
     merge_partition(merged, row_state(partial, nullptr, block.num_rows, call.stride), block.num_rows);
   }
-  write_outputs(call, block, kv_head, merged);
+  write_outputs(call, block, kv_head, merged, quantizer);
 }
 
 inline void merge_kept(const AttentionCall& call, RowBlockWalk& walk, Worker& worker) {
   walk.restart();
+  GroupQuantizer quantizer;
   int64_t next = claim(worker, 1), before = 0;
   while (walk.next()) {
     if (!walk.block().keeps_partials()) continue;
     for (; next < before + call.op.num_kv_heads; next = claim(worker, 1)) {
-      merge_kept_head(call, walk.block(), static_cast<int>(next - before), worker.scratch);
+      merge_kept_head(call, walk.block(), static_cast<int>(next - before), worker.scratch, quantizer);
     }
     before += call.op.num_kv_heads;
   }
