@@ -16,7 +16,7 @@
 //   add sub mul div fma sqrt abs round_half_even
 //   max(a, b) = a > b ? a : b    min(a, b) = a < b ? a : b    (b if either is NaN, on every machine)
 //   max_or_nan(a, b)                           NaN if either is NaN
-//   to_int (half to even) to_float bits_of from_bits shift_left<n> shift_right<n> bit_and add max   integers
+//   to_int (half to even) to_float bits_of from_bits shift_left<n> bit_and add max   integers
 //   with_lane(a, i, x)                         a with x in lane i
 //   swap_lanes<n>                              lane i gets lane i ^ n's
 //   less greater equal is_nan first_lanes(n) any(mask) select(mask, if_true, if_false)
@@ -92,13 +92,6 @@ template <int kBits>
 OCTAVO_INLINE i32x16 shift_left(i32x16 a) {
   i32x16 r;
   OCTAVO_EACH_PART r.part[i] = shift_left<kBits>(a.part[i]);
-  return r;
-}
-
-template <int kBits>
-OCTAVO_INLINE i32x16 shift_right(i32x16 a) {
-  i32x16 r;
-  OCTAVO_EACH_PART r.part[i] = shift_right<kBits>(a.part[i]);
   return r;
 }
 

@@ -39,8 +39,6 @@ OCTAVO_INLINE vi max(vi a, vi b) { return _mm256_max_epi32(a, b); }
 OCTAVO_INLINE vi bit_and(vi a, vi b) { return _mm256_and_si256(a, b); }
 template <int kBits>
 OCTAVO_INLINE vi shift_left(vi a) { return _mm256_slli_epi32(a, kBits); }
-template <int kBits>
-OCTAVO_INLINE vi shift_right(vi a) { return _mm256_srli_epi32(a, kBits); }
 OCTAVO_INLINE vi to_int(vf a) { return _mm256_cvtps_epi32(a); }
 OCTAVO_INLINE vf to_float(vi a) { return _mm256_cvtepi32_ps(a); }
 OCTAVO_INLINE vi bits_of(vf a) { return _mm256_castps_si256(a); }

@@ -41,8 +41,6 @@ OCTAVO_INLINE vi max(vi a, vi b) { return _mm512_max_epi32(a, b); }
 OCTAVO_INLINE vi bit_and(vi a, vi b) { return _mm512_and_si512(a, b); }
 template <int kBits>
 OCTAVO_INLINE vi shift_left(vi a) { return _mm512_slli_epi32(a, kBits); }
-template <int kBits>
-OCTAVO_INLINE vi shift_right(vi a) { return _mm512_srli_epi32(a, kBits); }
 OCTAVO_INLINE vi to_int(vf a) { return _mm512_cvtps_epi32(a); }
 OCTAVO_INLINE vf to_float(vi a) { return _mm512_cvtepi32_ps(a); }
 OCTAVO_INLINE vi bits_of(vf a) { return _mm512_castps_si512(a); }

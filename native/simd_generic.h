@@ -32,8 +32,6 @@ OCTAVO_INLINE vi max(vi a, vi b) { return a > b ? a : b; }
 OCTAVO_INLINE vi bit_and(vi a, vi b) { return a & b; }
 template <int kBits>
 OCTAVO_INLINE vi shift_left(vi a) { return static_cast<vi>(static_cast<uint32_t>(a) << kBits); }
-template <int kBits>
-OCTAVO_INLINE vi shift_right(vi a) { return static_cast<vi>(static_cast<uint32_t>(a) >> kBits); }
 // Out of range (and NaN) gives the most negative integer, as on x86.
 OCTAVO_INLINE vi to_int(vf a) {
   const vf rounded = __builtin_rintf(a);

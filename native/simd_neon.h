@@ -33,8 +33,6 @@ OCTAVO_INLINE vi max(vi a, vi b) { return vmaxq_s32(a, b); }
 OCTAVO_INLINE vi bit_and(vi a, vi b) { return vandq_s32(a, b); }
 template <int kBits>
 OCTAVO_INLINE vi shift_left(vi a) { return vshlq_n_s32(a, kBits); }
-template <int kBits>
-OCTAVO_INLINE vi shift_right(vi a) { return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), kBits)); }
 OCTAVO_INLINE vi to_int(vf a) { return vcvtnq_s32_f32(a); }
 OCTAVO_INLINE vf to_float(vi a) { return vcvtq_f32_s32(a); }
 OCTAVO_INLINE vi bits_of(vf a) { return vreinterpretq_s32_f32(a); }

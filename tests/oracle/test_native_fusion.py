@@ -1,6 +1,7 @@
 """Ops that the native compiler runs as one give the bits of the same ops run one by one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.kernels.native import NativeInterpreter
-from octavo.kernels.program import Activation, Buffer, Program
+from octavo.kernels.program import Activation, Buffer, Program, RopeSpec, RopeStyle
 from octavo.kernels.select import available_isas
 from octavo.kernels.weight import Quantization, Weight
 from octavo.kv.spec import KVCacheSpec
@@ -173,3 +174,36 @@ def test_attention_quantises_for_the_linears_that_read_it(isa, head_dim, num_thr
         return run(program, [(q, queries)], [output], isa=isa, num_threads=num_threads, kv_spec=kv_spec)[0]
 
     assert_same_bits(attention(True), linear_alone(attention(False), weight, isa=isa))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(deadline=None, max_examples=12)
+@given(
+    seed=seeds,
+    head_dim=st.integers(1, 16).map(lambda vectors: 16 * vectors),
+    scale=st.sampled_from([0.1, 1.0, 3e-39]),
+    is_bad=st.booleans(),
+)
+def test_queries_of_an_int8_cache_are_made_by_the_op_that_turns_them(isa, seed, head_dim, scale, is_bad):
+    """Once somebody else reads them, they stay floats, and attention makes its own of them."""
+    rng = np.random.default_rng(seed)
+    num_heads = 3
+    rows = random_rows(rng, NUM_TOKENS, (num_heads + 2) * head_dim)
+    if is_bad:
+        rows[rng.integers(NUM_TOKENS), rng.integers(rows.shape[1])] = rng.choice([np.nan, np.inf, 1e38])
+    other_weight = random_weight(rng, (8, num_heads * head_dim), Quantization.F32)
+    rope = RopeSpec(RopeStyle.HALF_SPLIT, 16, tuple(0.5**i for i in range(8)))
+    kv_spec = replace(cache(head_dim), dtype="int8")
+
+    def attended(other_reader: bool) -> np.ndarray:
+        program = Program()
+        x = program.input(rows.shape[1])
+        queries = program.rope_and_write_kv(
+            x, layer=0, num_heads=num_heads, num_kv_heads=1, head_dim=head_dim, rope=rope
+        )
+        output = program.paged_attention(queries, layer=0, num_kv_heads=1, head_dim=head_dim, scale=scale)
+        if other_reader:
+            program.linear(queries, other_weight)
+        return run(program, [(x, rows)], [output], isa=isa, kv_spec=kv_spec)[0]
+
+    np.testing.assert_array_equal(attended(other_reader=False), attended(other_reader=True))
