@@ -34,7 +34,7 @@ class Adapter {
   HugeMemory memory_;
 };
 
-// Which rows of a step have which adapter, and room for what they are multiplied by in between.
+// Which rows of a step have which adapter, and room for the products in between.
 struct AdapterRows {
   std::vector<AdapterGroup> groups;
   std::vector<int32_t> rows;

@@ -136,7 +136,7 @@ template <>
 [[gnu::always_inline]] inline void load_query<int8_t>(const AttentionCall& call, int64_t element, float* query) {
   const float* floats = call.op.q + element;
   if (call.op.int8_queries) {
-    for (int i = 0; i * 4 < int8_query_bytes(call.op.head_dim); i += kLanes) store16(query + i, load16(floats + i));
+    for (int i = 0; i * 4 < int8_query_bytes(call.op.head_dim); i += kLanes) __builtin_memcpy(query + i, floats + i, 64);
     return;
   }
   with_head_vectors(call.op.head_dim, [&](auto vectors) {

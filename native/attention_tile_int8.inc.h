@@ -31,7 +31,7 @@ struct TileView<int8_t> {
   const float* value_scales[kTileGranules];
 };
 
-// In the place of the row's floats.
+// A row's Int8Query, in the place of its floats.
 OCTAVO_INLINE const Int8Query& int8_query(const RowState& rows, int row) {
   return *reinterpret_cast<const Int8Query*>(rows.queries + row * rows.stride);
 }

@@ -4,7 +4,7 @@
 
 namespace octavo {
 
-StepView LogitRowsOfStep::find(const StepView& step) {
+StepView LogitRowsOfStep::make(const StepView& step) {
   const size_t count = static_cast<size_t>(step.num_logit_rows);
   token_ids_.resize(count);
   positions_.resize(count);

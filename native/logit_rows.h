@@ -12,7 +12,7 @@ class LogitRowsOfStep {
  public:
   // Logit rows are in order, and consecutive within a request. The view is valid until the next call and while the
   // step's arrays are; its adapters and shared passes are not filled in.
-  StepView find(const StepView& step);
+  StepView make(const StepView& step);
 
  private:
   std::vector<int32_t> token_ids_;

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define OCTAVO_ABI_VERSION 6
+#define OCTAVO_ABI_VERSION 7
 #define OCTAVO_BAD_WEIGHT 2  // the code if a weight of the model is at fault; every other failure is 1
 #define OCTAVO_API extern "C" [[gnu::visibility("default")]]
 

@@ -42,7 +42,7 @@ void gather_rows(const GatherRowsOp& op, const StepView& step, Worker& worker) {
   }
 }
 
-bool keeps_rows(const BoundOp& op) { return std::holds_alternative<KeepLogitRowsOp>(op); }
+bool may_drop_rows(const BoundOp& op) { return std::holds_alternative<KeepLogitRowsOp>(op); }
 
 // Most layers of a model do.
 bool needs_the_same_scratch(const PagedAttentionOp& a, const PagedAttentionOp& b) {
@@ -76,7 +76,7 @@ Program::Program(const OctavoProgramSpec& spec, ThreadPool& pool, KvStore* kv)
       pool_(pool),
       compiled_(compile(spec, pool, kv)),
       max_num_tokens_(spec.max_num_tokens),
-      may_keep_logit_rows_(std::ranges::any_of(compiled_.ops, keeps_rows)) {
+      may_drop_rows_(std::ranges::any_of(compiled_.ops, may_drop_rows)) {
   if (kv != nullptr) {
     kv_ = kv->view();
     has_kv_ = true;
@@ -115,27 +115,29 @@ void Program::make_room_for_logits(int32_t num_rows) {
 void Program::prepare(const OctavoStep& input) {
   const StepLimits limits{max_num_tokens_, compiled_.vocab_size, has_kv_ ? kv_.num_blocks : 0, kv_.block_size};
   check_step(input, limits, request_of_row_);
+  has_step_ = false;
   make_room_for_logits(input.num_logit_rows);
   all_rows_.view = {input.num_tokens, input.num_requests, input.num_logit_rows, input.max_blocks_per_request,
-           input.token_ids, input.positions, input.query_start_loc, input.seq_lens, input.block_tables,
-           input.logit_rows, request_of_row_.data(), kv_, {}, nullptr, {}};
-  look_into(all_rows_, input);
-  keeps_logit_rows_ = may_keep_logit_rows_ && input.only_logit_rows != 0 && input.num_logit_rows < input.num_tokens;
-  if (keeps_logit_rows_) {
-    kept_rows_.view = kept_.find(all_rows_.view);
-    look_into(kept_rows_, input);
+                    input.token_ids, input.positions, input.query_start_loc, input.seq_lens, input.block_tables,
+                    input.logit_rows, request_of_row_.data(), kv_, {}, nullptr, {}};
+  find_adapters_and_passes(all_rows_, input);
+  drops_rows_ = may_drop_rows_ && input.only_logit_rows != 0 && input.num_logit_rows < input.num_tokens;
+  if (drops_rows_) {
+    logit_rows_.view = logit_rows_of_step_.make(all_rows_.view);
+    find_adapters_and_passes(logit_rows_, input);
   }
   if (input.num_tokens > 0 && !compiled_.ropes.empty()) {
     const int32_t last = *std::max_element(input.positions, input.positions + input.num_tokens);
     for (RopeTableOwner& rope : compiled_.ropes) rope.cover(last + 1);
   }
   size_t scratch_bytes = scratch_bytes_for(all_rows_.view);
-  if (keeps_logit_rows_) scratch_bytes = std::max(scratch_bytes, scratch_bytes_for(kept_rows_.view));
+  if (drops_rows_) scratch_bytes = std::max(scratch_bytes, scratch_bytes_for(logit_rows_.view));
   if (scratch_bytes > attention_scratch_.size()) attention_scratch_ = HugeMemory(scratch_bytes);
-  all_rows_.view.shared_scratch = kept_rows_.view.shared_scratch = attention_scratch_.data();
+  all_rows_.view.shared_scratch = logit_rows_.view.shared_scratch = attention_scratch_.data();
+  has_step_ = true;
 }
 
-void Program::look_into(Rows& rows, const OctavoStep& input) {
+void Program::find_adapters_and_passes(RowsOfStep& rows, const OctavoStep& input) {
   rows.view.adapters = adapters_.group(rows.view, input.adapters, rows.adapters);
   if (has_kv_ && shares_passes_) rows.view.shared = rows.shared_prefixes.find(rows.view);
 }
@@ -162,6 +164,7 @@ void Program::step(const OctavoStep& input) {
   const std::lock_guard lock(mutex_);
   prepare(input);
   pool_.run([this](Worker& worker) {
+    worker.kv_ahead = {};  // that of an earlier step points into its arrays
     const bool adapts = all_rows_.view.adapters.num_groups > 0;
     run_ops(adapts ? compiled_.adapter_ops : compiled_.ops, all_rows_.view, worker);
     if (all_rows_.view.num_logit_rows > 0) run_ops(compiled_.head_ops, rows_of_head(), worker);
@@ -171,22 +174,26 @@ void Program::step(const OctavoStep& input) {
 void Program::logits(const int32_t* rows, int32_t num_rows) {
   const std::lock_guard lock(mutex_);
   check(compiled_.head_width > 0, "the program has no output head");
-  check(!keeps_logit_rows_, "the last step kept nothing but its logit rows: there are no other logits");
+  check(has_step_, "the last step did not run: there are no logits");
+  check(!drops_rows_, "the last step kept nothing but its logit rows: there are no other logits");
   check_logit_rows(rows, num_rows, all_rows_.view.num_tokens);
   make_room_for_logits(num_rows);
   all_rows_.view.logit_rows = rows;
   all_rows_.view.num_logit_rows = num_rows;
-  pool_.run([this](Worker& worker) { run_ops(compiled_.head_ops, all_rows_.view, worker); });
+  pool_.run([this](Worker& worker) {
+    worker.kv_ahead = {};
+    run_ops(compiled_.head_ops, all_rows_.view, worker);
+  });
 }
 
 void Program::run_ops(const std::vector<BoundOp>& ops, const StepView& all, Worker& worker) {
   const StepView* step = &all;
   for (size_t i = 0; i < ops.size(); ++i) {
-    const bool keeps = keeps_rows(ops[i]);
-    if (keeps && !keeps_logit_rows_) continue;
-    if (keeps && kept_rows_.view.num_tokens == 0) return;
-    run_op(ops[i], keeps ? all : *step, worker);
-    if (keeps) step = &kept_rows_.view;
+    const bool may_drop = may_drop_rows(ops[i]);
+    if (may_drop && !drops_rows_) continue;
+    if (may_drop && logit_rows_.view.num_tokens == 0) return;
+    run_op(ops[i], may_drop ? all : *step, worker);
+    if (may_drop) step = &logit_rows_.view;
     WeightsAhead ahead = weights_after(ops, i, *step, worker);
     pool_.barrier(worker, ahead);
     if (std::holds_alternative<PagedAttentionOp>(ops[i])) worker.kv_ahead = kv_after(ops, i, *step, worker);

@@ -88,18 +88,18 @@ class Program {
   int64_t weight_bytes() const { return static_cast<int64_t>(compiled_.weights.size()); }
 
  private:
-  void make_room_for_logits(int32_t num_rows);
   // Rows of a step, and what kernels want to know about them.
-  struct Rows {
+  struct RowsOfStep {
     StepView view{};
     AdapterRows adapters;
     SharedPrefixes shared_prefixes;
   };
 
+  void make_room_for_logits(int32_t num_rows);
   void prepare(const OctavoStep& input);
-  void look_into(Rows& rows, const OctavoStep& input);
+  void find_adapters_and_passes(RowsOfStep& rows, const OctavoStep& input);
   size_t scratch_bytes_for(const StepView& step) const;
-  const StepView& rows_of_head() const { return keeps_logit_rows_ ? kept_rows_.view : all_rows_.view; }
+  const StepView& rows_of_head() const { return drops_rows_ ? logit_rows_.view : all_rows_.view; }
   void run_ops(const std::vector<BoundOp>& ops, const StepView& all, Worker& worker);
   void run_op(const BoundOp& op, const StepView& step, Worker& worker);
 
@@ -115,13 +115,14 @@ class Program {
   HugeMemory head_rows_;       // [logits_capacity_, head_depth], quantised if the head is integer
   HugeMemory attention_scratch_;
   std::vector<int32_t> request_of_row_;
-  const bool may_keep_logit_rows_;  // some op does, if a step lets it
+  const bool may_drop_rows_;  // some op does, if a step lets it
   bool shares_passes_ = true;
   AdapterTable adapters_;
-  Rows all_rows_;
-  Rows kept_rows_;           // the logit rows, if the step wants no others
-  LogitRowsOfStep kept_;     // their arrays
-  bool keeps_logit_rows_ = false;  // of the last step: its last ops ran over `kept_rows_`
+  RowsOfStep all_rows_;
+  RowsOfStep logit_rows_;  // what is left if the step drops the others
+  LogitRowsOfStep logit_rows_of_step_;
+  bool drops_rows_ = false;
+  bool has_step_ = false;  // the one that these are of was ready to run
 };
 
 }  // namespace octavo

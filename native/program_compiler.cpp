@@ -55,7 +55,8 @@ class Compiler {
   }
 
   const float* vector(int32_t index, int64_t wanted_width) const {
-    check(spec_.weight(index).rows == 1 && spec_.weight(index).columns == wanted_width, "a vector does not have its buffer's width");
+    const OctavoWeight& w = spec_.weight(index);
+    check(w.rows == 1 && w.columns == wanted_width, "a vector does not have its buffer's width");
     return out_.vectors.data() + vector_offsets_.at(index);
   }
 
@@ -63,10 +64,11 @@ class Compiler {
 
   void add_vector(int32_t index) {
     if (index < 0 || vector_offsets_.contains(index)) return;
-    check(spec_.weight(index).rows == 1, "a norm weight or bias must be a vector");
+    const RawWeight w = spec_.raw(index);
+    check(w.rows == 1, "a norm weight or bias must be a vector");
     const size_t offset = out_.vectors.size();
-    out_.vectors.resize(offset + static_cast<size_t>(spec_.weight(index).columns));
-    dequantize_row(spec_.raw(index).quantization, spec_.raw(index).bytes, spec_.raw(index).columns, out_.vectors.data() + offset);
+    out_.vectors.resize(offset + static_cast<size_t>(w.columns));
+    dequantize_row(w.quantization, w.bytes, w.columns, out_.vectors.data() + offset);
     const auto added = out_.vectors.begin() + static_cast<std::ptrdiff_t>(offset);
     if (!std::all_of(added, out_.vectors.end(), [](float value) { return std::isfinite(value); })) throw not_finite(index);
     vector_offsets_.emplace(index, offset);
@@ -82,7 +84,8 @@ class Compiler {
   }
 
   WeightError not_finite(int32_t index) const {
-    return WeightError("tensor '" + std::string(spec_.weight(index).name) + "' holds a NaN or an infinity: the file is damaged");
+    const std::string name = spec_.weight(index).name;
+    return WeightError("tensor '" + name + "' holds a NaN or an infinity: the file is damaged");
   }
 
   // A weight that several ops use is packed once.
@@ -290,6 +293,7 @@ class Compiler {
 
   GatedActivationOp gated_activation(const OctavoOp& op) {
     const int32_t columns = spec_.width(op.out);
+    holds_int8_queries_[static_cast<size_t>(op.out)] = false;
     const RowTargets out = row_targets(op, columns);
     return {out.floats, out.quantized, slot(op.x, int64_t{columns} * 2), columns, static_cast<Activation>(op.activation)};
   }

@@ -8,6 +8,21 @@
 
 namespace octavo {
 
+namespace {
+
+bool writes(const OctavoOp& op, int32_t slot) {
+  return static_cast<OpKind>(op.kind) != OpKind::kLogits && op.out == slot;
+}
+
+bool reads(const OctavoOp& op, int32_t slot) {
+  const OpKind kind = static_cast<OpKind>(op.kind);
+  if (kind == OpKind::kInput || kind == OpKind::kEmbed) return false;
+  const bool routes = kind == OpKind::kMixtureOfExperts && op.router == slot;
+  return op.x == slot || routes || (op.accumulate != 0 && writes(op, slot));
+}
+
+}  // namespace
+
 const OctavoWeight& ProgramSpec::weight(int32_t index) const {
   check(index >= 0 && index < spec_.num_weights, "an op names a weight that is not there");
   return spec_.weights[index];
@@ -54,15 +69,13 @@ Readers ProgramSpec::readers_of(const OctavoOp& writer) const {
   Readers readers;
   for (const OctavoOp* op = &writer + 1; op != spec_.ops + spec_.num_ops; ++op) {
     const OpKind kind = static_cast<OpKind>(op->kind);
-    if (kind != OpKind::kInput && kind != OpKind::kEmbed && op->x == writer.out) {
+    if (reads(*op, writer.out)) {
+      const bool is_input = op->x == writer.out;
       ++readers.count;
-      readers.integer_linears |= has_parts(*op, true) && kind != OpKind::kLogits;
-      readers.others |= kind != OpKind::kLinear || has_parts(*op, false);
+      readers.integer_linears |= is_input && kind != OpKind::kLogits && has_parts(*op, true);
+      readers.others |= !is_input || kind != OpKind::kLinear || has_parts(*op, false);
     }
-    if (kind == OpKind::kMixtureOfExperts && op->router == writer.out) ++readers.count, readers.others = true;
-    if (kind == OpKind::kLogits || op->out != writer.out) continue;
-    if (op->accumulate != 0) ++readers.count, readers.others = true;
-    break;
+    if (writes(*op, writer.out)) break;
   }
   readers.others |= readers.count == 0;
   return readers;
@@ -71,15 +84,12 @@ Readers ProgramSpec::readers_of(const OctavoOp& writer) const {
 const OctavoOp* ProgramSpec::only_reader_of(const OctavoOp& writer) const {
   const OctavoOp* reader = nullptr;
   for (const OctavoOp* op = &writer + 1; op != spec_.ops + spec_.num_ops; ++op) {
-    const OpKind kind = static_cast<OpKind>(op->kind);
-    if (kind == OpKind::kKeepLogitRows) continue;
-    const bool has_input = kind != OpKind::kInput && kind != OpKind::kEmbed;
-    const bool writes = kind != OpKind::kLogits && op->out == writer.out;
-    const bool reads = (has_input && op->x == writer.out) || (writes && op->accumulate != 0) ||
-                       (kind == OpKind::kMixtureOfExperts && op->router == writer.out);
-    if (reads && reader != nullptr) return nullptr;
-    if (reads) reader = op;
-    if (writes) break;
+    if (static_cast<OpKind>(op->kind) == OpKind::kKeepLogitRows) continue;
+    if (reads(*op, writer.out)) {
+      if (reader != nullptr) return nullptr;
+      reader = op;
+    }
+    if (writes(*op, writer.out)) break;
   }
   return reader;
 }

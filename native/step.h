@@ -181,7 +181,7 @@ struct PagedAttentionOp {
   float* out;      // [num_tokens, num_heads * head_dim]
   QuantizedGroup* quantized;  // only if head_dim is a multiple of 32
   const float* q;  // the same shape
-  bool int8_queries;  // already
+  bool int8_queries;  // q holds an Int8Query in each head's place
   int32_t layer;
   int32_t num_heads;
   int32_t num_kv_heads;

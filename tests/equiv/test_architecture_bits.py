@@ -4,6 +4,7 @@ beside requests with LoRA adapters.
 `test_same_bits` has many more settings, for llama alone.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable
 from functools import partial
@@ -62,6 +63,15 @@ def test_chunked(engine, alone, budget):
     prompts = [{"prompt_token_ids": ids} for ids in PROMPTS]
     with engine(max_num_batched_tokens=budget, max_num_seqs=4) as llm:
         assert [bits_of(output) for output in llm.generate(prompts, SAMPLED)] == alone
+
+
+def test_beside_requests_that_report_on_their_prompts(engine, alone):
+    """Then no row leaves a step early, as rows without logits do otherwise."""
+    reporting = dataclasses.replace(SAMPLED, prompt_logprobs=1)
+    prompts = [{"prompt_token_ids": ids} for ids in PROMPTS]
+    with engine(max_num_batched_tokens=16, max_num_seqs=4) as llm:
+        outputs = llm.generate(prompts, [SAMPLED, reporting, SAMPLED, reporting])
+    assert [bits_of(output) for output in outputs] == alone
 
 
 def test_beside_requests_with_adapters(tiny_architecture, engine, alone, tmp_path):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from octavo.errors import EngineError
 from octavo.kernels.adapter import Adapter
+from octavo.kernels.dataflow import keep_logit_rows
 from octavo.kernels.interpreter import Interpreter, StepInput
 from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.program import KeepLogitRows, Linear, PagedAttention, Program
@@ -90,10 +91,13 @@ def run(
     case=steps(),
     quantization=st.sampled_from([Quantization.F32, Quantization.Q4_1]),
     kv_dtype=st.sampled_from(["float32", "int8"]),
+    window_layer=st.integers(0, 1),
 )
-def test_the_same_logits_and_cache_as_with_all_rows(make, case, quantization, kv_dtype):
+def test_the_same_logits_and_cache_as_with_all_rows(make, case, quantization, kv_dtype, window_layer):
     step, num_blocks = case
-    program = tiny_program(np.random.default_rng(2), quantization=quantization, window=20)
+    program = tiny_program(
+        np.random.default_rng(2), quantization=quantization, window=20, window_layer=window_layer
+    )
     want_logits, want_blocks = run(make, program, step, num_blocks, kv_dtype)
     only = replace(step, only_logit_rows=True)
     logits, blocks = run(make, program, only, num_blocks, kv_dtype)
@@ -121,17 +125,52 @@ def test_other_rows_have_no_logits_then(make):
         interpreter.logits(int32(2))
     want = interpreter.run(prompt(6, logit_rows=int32(2))).copy()
     np.testing.assert_allclose(interpreter.logits(int32(2)), want, rtol=1e-5, atol=1e-5)
+    interpreter.run(prompt(6, logit_rows=int32(*range(6)), only_logit_rows=True))  # which are all there are
+    np.testing.assert_allclose(interpreter.logits(int32(2)), want, rtol=1e-5, atol=1e-5)
     interpreter.close()
 
 
 @pytest.mark.parametrize("make", INTERPRETERS, ids=NAMES)
-@pytest.mark.parametrize("rows", [(4, 3), (2, 4), (3, 3)])
+@pytest.mark.parametrize("rows", [(4, 3), (0, 2), (3, 3), (5, 1), (4, 2)])
 def test_logit_rows_out_of_order_are_refused(make, rows):
-    interpreter = make(tiny_program(np.random.default_rng(2)), tiny_kv_spec(), 1)
+    """Two requests with three rows each."""
+    interpreter = make(tiny_program(np.random.default_rng(2)), tiny_kv_spec(), 2)
+    step = make_step([Part(0, 3)] * 2, np.array([[0], [1]]), logit_rows=rows)
     with pytest.raises(EngineError, match="in order, and consecutive within a request"):
-        interpreter.run(prompt(6, logit_rows=int32(*rows), only_logit_rows=True))
-    assert interpreter.run(prompt(6, logit_rows=int32(*rows))).shape == (2, VOCAB_SIZE)
+        interpreter.run(replace(step, only_logit_rows=True))
+    assert interpreter.run(step).shape == (2, VOCAB_SIZE)
     interpreter.close()
+
+
+@pytest.mark.parametrize("make", INTERPRETERS[:-1], ids=NAMES[:-1])
+def test_the_step_after_one_without_logit_rows(make):
+    """Nothing that one step asks for ahead of time outlives its arrays."""
+    program = tiny_program(np.random.default_rng(2), quantization=Quantization.Q4_1)
+    interpreter = make(program, tiny_kv_spec(), 12)
+    want = None
+    for only_logit_rows in (False, True):
+        tables = np.full((12, 1 << 18), 1_000_000, np.int32)  # large enough to be given back to the system
+        tables[:, 0] = range(12)
+        step = make_step([Part(0, 3)] * 12, tables, logit_rows=())
+        interpreter.run(replace(step, only_logit_rows=only_logit_rows))
+        del tables, step
+        logits = interpreter.run(make_step([Part(0, 40)], np.arange(5)[None], token_ids=range(40))).copy()
+        want = logits if want is None else want
+        np.testing.assert_array_equal(logits.view(np.int32), want.view(np.int32))
+    interpreter.close()
+
+
+def test_rows_that_share_a_pass_only_once_the_others_are_gone():
+    """A pass takes few rows of a request: attention of those that are left needs more room than before."""
+    tables = np.arange(72).reshape(2, 36)
+    tables[1, : COMMON_TOKENS // 8] = tables[0, : COMMON_TOKENS // 8]
+    step = make_step([Part(COMMON_TOKENS, 12)] * 2, tables, token_ids=range(24))
+    program = tiny_program(np.random.default_rng(2))
+    want, got = (
+        run(partial(native, num_threads=1), program, each, 72, "int8")[0]
+        for each in (step, replace(step, only_logit_rows=True))
+    )
+    np.testing.assert_array_equal(got.view(np.int32), want.view(np.int32))
 
 
 def test_only_what_is_read_behind_the_last_layers_cache_is_cut():
@@ -141,3 +180,5 @@ def test_only_what_is_read_behind_the_last_layers_cache_is_cut():
     assert places == [attention - 2, attention - 1]
     kept = {program.ops[i].out for i in places}
     assert kept == {program.ops[attention].q, program.ops[0].out}
+    with pytest.raises(ValueError, match="drops rows already"):
+        keep_logit_rows(program)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.kernels.native import NativeInterpreter
-from octavo.kernels.program import Activation, Buffer, Program, RopeSpec, RopeStyle
+from octavo.kernels.program import Activation, Buffer, KeepLogitRows, Program, RopeSpec, RopeStyle
 from octavo.kernels.select import available_isas
 from octavo.kernels.weight import Quantization, Weight
 from octavo.kv.spec import KVCacheSpec
@@ -183,8 +183,11 @@ def test_attention_quantises_for_the_linears_that_read_it(isa, head_dim, num_thr
     head_dim=st.integers(1, 16).map(lambda vectors: 16 * vectors),
     scale=st.sampled_from([0.1, 1.0, 3e-39]),
     is_bad=st.booleans(),
+    keeps_rows=st.booleans(),
 )
-def test_queries_of_an_int8_cache_are_made_by_the_op_that_turns_them(isa, seed, head_dim, scale, is_bad):
+def test_queries_of_an_int8_cache_are_made_by_the_op_that_turns_them(
+    isa, seed, head_dim, scale, is_bad, keeps_rows
+):
     """Once somebody else reads them, they stay floats, and attention makes its own of them."""
     rng = np.random.default_rng(seed)
     num_heads = 3
@@ -195,15 +198,19 @@ def test_queries_of_an_int8_cache_are_made_by_the_op_that_turns_them(isa, seed, 
     rope = RopeSpec(RopeStyle.HALF_SPLIT, 16, tuple(0.5**i for i in range(8)))
     kv_spec = replace(cache(head_dim), dtype="int8")
 
-    def attended(other_reader: bool) -> np.ndarray:
+    def attended(other_reader: bool) -> list[np.ndarray]:
         program = Program()
         x = program.input(rows.shape[1])
         queries = program.rope_and_write_kv(
             x, layer=0, num_heads=num_heads, num_kv_heads=1, head_dim=head_dim, rope=rope
         )
+        if keeps_rows:
+            program.ops.append(KeepLogitRows(queries))
         output = program.paged_attention(queries, layer=0, num_kv_heads=1, head_dim=head_dim, scale=scale)
         if other_reader:
             program.linear(queries, other_weight)
-        return run(program, [(x, rows)], [output], isa=isa, kv_spec=kv_spec)[0]
+        return run(program, [(x, rows)], [output, queries], isa=isa, kv_spec=kv_spec)
 
-    np.testing.assert_array_equal(attended(other_reader=False), attended(other_reader=True))
+    (got, made), (want, turned) = attended(other_reader=False), attended(other_reader=True)
+    np.testing.assert_array_equal(got, want)
+    assert (made != turned).any()

@@ -73,8 +73,14 @@ def assign_storage(ops: Iterable[Op]) -> dict[int, int]:
 
 
 def keep_logit_rows(program: Program) -> None:
-    """Put `KeepLogitRows` behind the last op that writes K and V, for all that is read after it; in place."""
+    """Put `KeepLogitRows` behind the last op that writes K and V, for all that is read after it; in place.
+
+    Raises:
+        ValueError: it has such ops.
+    """
     ops = program.ops
+    if any(isinstance(op, KeepLogitRows) for op in ops):
+        raise ValueError("the program drops rows already")
     writers = [place for place, op in enumerate(ops) if isinstance(op, RopeAndWriteKV)]
     if not writers:
         return

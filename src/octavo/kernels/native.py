@@ -161,7 +161,7 @@ class NativeInterpreter:
         """A copy of a buffer's rows after the last run [num_tokens, width].
 
         Only rows that no op of the program reads are sure to be there: others may lie in another form, or
-        have given their memory to a later buffer.
+        have given their memory to a later buffer. A buffer that only logit rows went on in begins with those.
         """
         return self._rows(buffer)[: self._num_tokens].copy()
 

@@ -14,7 +14,7 @@ import octavo.kernels
 from octavo.errors import ConfigError, EngineError, KernelUnavailableError, ModelLoadError
 from octavo.kernels.weight import Quantization
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 LIBRARY_NAME = "liboctavo_native.so"
 
 QUANTIZATION_CODES = {quantization: code for code, quantization in enumerate(Quantization)}

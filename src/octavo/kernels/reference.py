@@ -17,7 +17,7 @@ from octavo.kernels.activation_quantization import (
 )
 from octavo.kernels.adapter import NO_ADAPTER, Adapter
 from octavo.kernels.interpreter import IntArray, StepInput
-from octavo.kernels.logit_rows import step_of_logit_rows
+from octavo.kernels.logit_rows import fewer_rows
 from octavo.kernels.program import (
     Buffer,
     Embed,
@@ -86,20 +86,21 @@ class ReferenceInterpreter:
         self._buffers: dict[Buffer, Array] = {}
         self._weights: dict[Weight, Array] = {}
         self._adapters: dict[int, Adapter] = {}
-        self._has_all_rows = True
+        self._has_all_rows = False
 
     def run(self, step: StepInput) -> Array:
         """Run every op; logits [num_logit_rows, vocab_size] in this interpreter's dtype."""
-        self._has_all_rows = True
+        self._has_all_rows = False
+        fewer = fewer_rows(step)
         remaining = step
         with np.errstate(over="ignore", invalid="ignore"):  # a NaN of one row is that row's own affair
             for op in self._program.ops:
                 if not isinstance(op, KeepLogitRows):
                     self._run_op(op, remaining)
-                elif step.only_logit_rows:
+                elif fewer is not None:
                     self._buffers[op.out] = self._buffers[op.out][step.logit_rows]
-                    remaining = step_of_logit_rows(step)
-            logits = self.logits(remaining.logit_rows)
+                    remaining = fewer
+            logits = self._logits(remaining.logit_rows)
         self._has_all_rows = remaining is step
         return logits
 
@@ -107,6 +108,9 @@ class ReferenceInterpreter:
         """The head for some rows of the step that ran last; `EngineError` if it kept the logit rows only."""
         if not self._has_all_rows:
             raise EngineError("the last step kept nothing but its logit rows: there are no other logits")
+        return self._logits(rows)
+
+    def _logits(self, rows: IntArray) -> Array:
         head = self._program.head
         if head is None:
             return np.empty((0, 0), self._dtype)

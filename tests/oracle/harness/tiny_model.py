@@ -25,8 +25,12 @@ def tiny_program(
     quantization: Quantization = Quantization.F32,
     rope_style: RopeStyle = RopeStyle.HALF_SPLIT,
     window: int | None = None,
+    window_layer: int = 0,
 ) -> Program:
-    """Two layers with grouped queries, a gated MLP and a tied head; formats with blocks of 32 fit."""
+    """Two layers with grouped queries, a gated MLP and a tied head; formats with blocks of 32 fit.
+
+    One of them may have a window.
+    """
 
     def matrix(rows: int, columns: int):
         return random_weight(rng, (rows, columns), quantization)
@@ -53,7 +57,7 @@ def tiny_program(
             num_kv_heads=NUM_KV_HEADS,
             head_dim=HEAD_DIM,
             scale=HEAD_DIM**-0.5,
-            window=window if layer == 0 else None,
+            window=window if layer == window_layer else None,
         )
         x = p.linear(attention, matrix(HIDDEN_SIZE, HIDDEN_SIZE), add_to=x)
         h = p.rms_norm(x, vector_weight(rng, HIDDEN_SIZE), eps=1e-5)
