@@ -146,12 +146,12 @@ def test_logit_rows_out_of_order_are_refused(make, rows):
 def test_the_step_after_one_without_logit_rows(make):
     """Nothing that one step asks for ahead of time outlives its arrays."""
     program = tiny_program(np.random.default_rng(2), quantization=Quantization.Q4_1)
-    interpreter = make(program, tiny_kv_spec(), 12)
+    interpreter = make(program, tiny_kv_spec(), 12 * 126)
     want = None
     for only_logit_rows in (False, True):
         tables = np.full((12, 1 << 18), 1_000_000, np.int32)  # large enough to be given back to the system
-        tables[:, 0] = range(12)
-        step = make_step([Part(0, 3)] * 12, tables, logit_rows=())
+        tables[:, :126] = np.arange(12 * 126).reshape(12, 126)
+        step = make_step([Part(1000, 3)] * 12, tables, logit_rows=())
         interpreter.run(replace(step, only_logit_rows=only_logit_rows))
         del tables, step
         logits = interpreter.run(make_step([Part(0, 40)], np.arange(5)[None], token_ids=range(40))).copy()
