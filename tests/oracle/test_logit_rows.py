@@ -149,7 +149,7 @@ def test_the_step_after_one_without_logit_rows(make):
     interpreter = make(program, tiny_kv_spec(), 12 * 126)
     want = None
     for only_logit_rows in (False, True):
-        tables = np.full((12, 1 << 18), 1_000_000, np.int32)  # large enough to be given back to the system
+        tables = np.zeros((12, 1 << 20), np.int32)  # so large that it is given back to the system at once
         tables[:, :126] = np.arange(12 * 126).reshape(12, 126)
         step = make_step([Part(1000, 3)] * 12, tables, logit_rows=())
         interpreter.run(replace(step, only_logit_rows=only_logit_rows))
