@@ -283,6 +283,7 @@ class Compiler {
   void add_paged_attention(const OctavoOp& op) {
     check_heads(op);
     check(op.window >= 0, "a window is negative");
+    check(op.x != op.out, "attention cannot overwrite its queries");
     const int64_t columns = int64_t{op.num_heads} * op.head_dim;
     static_cast<void>(slot(op.out, columns));
     const RowTargets out = row_targets(op, op.head_dim);
