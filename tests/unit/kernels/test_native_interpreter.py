@@ -71,6 +71,16 @@ def test_a_step_gives_logits_of_the_wanted_rows(interpreter: NativeInterpreter):
     assert interpreter.run(replace(small_step(), logit_rows=np.empty(0, np.int32))).shape == (0, VOCAB_SIZE)
 
 
+def test_a_step_that_could_not_run_has_no_logits(interpreter: NativeInterpreter):
+    interpreter.run(small_step())
+    with pytest.raises(EngineError, match="adapter 7, which is not loaded"):
+        interpreter.run(replace(small_step(), adapter_slots=np.array([7], np.int32)))
+    with pytest.raises(EngineError, match="the last step did not run"):
+        interpreter.logits(np.array([8], np.int32))
+    want = interpreter.run(small_step()).copy()
+    np.testing.assert_array_equal(interpreter.logits(np.array([8], np.int32)), want)
+
+
 @pytest.mark.parametrize("quantization", Quantization)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_weight_that_is_not_finite_is_named(quantization: Quantization, value: float):
