@@ -19,12 +19,13 @@ static_assert(sizeof(QuantizedGroup) == 64);
 
 // How a panel (16 columns of a weight matrix) is stored.
 //
-// Integer panels are `quants` of all groups followed by `scales` of all groups.
+// Integer panels lie side by side in pairs, a bundle: of each group of k the quants of one panel and the other, then
+// their scales. A tile takes both at once, so a single row reads memory from front to back, which memory does best.
 // 4 bits: u8[4][64] per group; vector j, lane = column, 4 bytes = k 4j … 4j+3 of the group's first half in
 // the low nibbles and of its second half in the high ones. 8 bits: s8[8][64], k 4j … 4j+3.
 // Scales: [16] scales, then [16] minima if the kind has them, float16 or float32. kInt8TwoF32 has a scale for each
 // half of a group instead of a minimum, and kInt4TwoMinF32 two scales, then two minima.
-// Float panels are [k][16] in their own width.
+// Float panels are [k][16] in their own width, one after the other.
 enum class PanelKind : int32_t {
   kInt4MinF16 = 0,  // Q4_1, Q4_0 (minimum = -8 · scale)
   kInt4MinF32 = 1,  // Q4_K, and Q4_0 whose minimum overflows float16
@@ -38,15 +39,21 @@ enum class PanelKind : int32_t {
   kBF16 = 9,
 };
 
+constexpr bool is_integer(PanelKind kind) { return kind < PanelKind::kF32; }
+
+constexpr int32_t kBundlePanels = 2;
+constexpr int32_t panels_in_bundle(PanelKind kind) { return is_integer(kind) ? kBundlePanels : 1; }
+
 struct Panels {
   const std::byte* data;
-  int64_t stride;  // bytes from one panel to the next
+  int64_t stride;  // bytes from one bundle to the next; float panels are bundles of one
   PanelKind kind;
-  int32_t num_columns;  // the last panel is filled up with zero weights
+  int32_t num_columns;  // the last bundle is filled up with zero weights
   int32_t depth;        // k
-};
 
-constexpr bool is_integer(PanelKind kind) { return kind < PanelKind::kF32; }
+  int32_t num_panels() const { return (num_columns + kPanelColumns - 1) / kPanelColumns; }
+  const std::byte* bundle_of(int32_t panel) const { return data + panel / panels_in_bundle(kind) * stride; }
+};
 
 struct QuantizeRowsOp {
   QuantizedGroup* out;  // [rows, width / 32]
@@ -70,17 +77,47 @@ struct LinearOp {
   const GatedActivationOp* gated;
 };
 
-// Workers claim a linear's panels in pieces: multiples of what one row takes at once on any instruction set. With more rows, of
-// the two of a quantised group, since a matrix of few columns is then shared out more evenly.
-constexpr int32_t kPieceMultiple = 4;
+// Workers claim a linear's panels in pieces: multiples of what a tile takes at once on any instruction set. The fewer, the more
+// evenly a matrix of few columns is shared out.
+constexpr int32_t kFloatPieceMultiple = 4, kPieceMultiple = 2;
 constexpr int32_t kFewRows = 8;  // reading weights is what so few rows wait for
 
 inline int32_t panels_per_piece(const LinearOp& op, int32_t num_workers, int32_t num_rows) {
-  const int32_t multiple = num_rows > kFewRows && op.gated == nullptr ? kPieceMultiple / 2 : kPieceMultiple;
+  const bool takes_pairs = num_rows > kFewRows || is_integer(op.parts[0].kind);
+  const int32_t multiple = takes_pairs && op.gated == nullptr ? kPieceMultiple : kFloatPieceMultiple;
   const int32_t columns = op.gated == nullptr ? op.out_width : op.parts[0].num_columns;
   const int32_t wanted = columns / kPanelColumns / (8 * num_workers);
   const int32_t multiples = (wanted < 32 ? wanted : 32) / multiple;
   return (multiples > 1 ? multiples : 1) * multiple;
+}
+
+inline int32_t num_pieces_of(const Panels& part, int32_t piece_panels) {
+  return (part.num_panels() + piece_panels - 1) / piece_panels;
+}
+
+// Pieces of all panels, part by part. The two parts of a gated linear count as one.
+inline int64_t num_panel_pieces(const LinearOp& op, int32_t piece_panels) {
+  int64_t pieces = 0;
+  for (int32_t part = 0; part < (op.gated == nullptr ? op.num_parts : 1); ++part) {
+    pieces += num_pieces_of(op.parts[part], piece_panels);
+  }
+  return pieces;
+}
+
+// Where a piece begins.
+struct PanelPiece {
+  int32_t part, panel;
+  int32_t first_column;  // of the part, in the op's output
+};
+
+inline PanelPiece find_panels(const LinearOp& op, int32_t piece_panels, int64_t piece) {
+  PanelPiece found{0, 0, 0};
+  for (int32_t pieces; piece >= (pieces = num_pieces_of(op.parts[found.part], piece_panels)); ++found.part) {
+    piece -= pieces;
+    found.first_column += op.parts[found.part].num_columns;
+  }
+  found.panel = static_cast<int32_t>(piece) * piece_panels;
+  return found;
 }
 
 }  // namespace octavo

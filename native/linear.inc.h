@@ -9,23 +9,23 @@ namespace {
 #if defined(OCTAVO_SIMD_AVX512)
 constexpr int kTileRows = 4;
 constexpr int kTileCols = 2;  // column vectors of an integer tile of several rows
-constexpr int kWideCols = 4;
+constexpr int kWideCols = 2, kWideFloatCols = 4;  // of a tile of one row
 #elif defined(OCTAVO_SIMD_AVX2)
 constexpr int kTileRows = 4;
 constexpr int kTileCols = 1;
-constexpr int kWideCols = 4;
+constexpr int kWideCols = 4, kWideFloatCols = 4;
 #elif defined(OCTAVO_SIMD_NEON)
 constexpr int kTileRows = 4;
 constexpr int kTileCols = 1;
-constexpr int kWideCols = 8;
+constexpr int kWideCols = 8, kWideFloatCols = 8;
 #else
 constexpr int kTileRows = 1;
 constexpr int kTileCols = 1;
-constexpr int kWideCols = 16;
+constexpr int kWideCols = 32, kWideFloatCols = 16;
 #endif
-static_assert(kWideCols % kParts == 0);
-constexpr int kWidePanels = kWideCols / kParts;
-static_assert(kPieceMultiple % kWidePanels == 0);
+static_assert(kWideCols == kBundlePanels * kParts && kWideFloatCols % kParts == 0);
+static_assert(kPieceMultiple % kBundlePanels == 0);
+static_assert(kFloatPieceMultiple % panels_of(kWideFloatCols) == 0);
 
 // Rows whose quantised activations should stay in the second-level cache while panels pass by.
 constexpr int64_t kRowBlockBytes = 512 * 1024;
@@ -42,14 +42,16 @@ struct Piece {
   int32_t row_begin, row_end;
   float* out;  // of the first row and column
   int64_t out_stride;  // from row to row
-  const std::byte* following;  // the panel that the worker reads afterwards
+  const std::byte* following;  // the bundle that the worker reads afterwards
   KvAhead* kv_ahead;
 
   float* out_at(int32_t row, int32_t column) const {
     return out + (row - row_begin) * out_stride + column - panel_begin * kPanelColumns;
   }
-  const std::byte* panel(int32_t index) const { return part->data + index * part->stride; }
-  const std::byte* panel_or_following(int32_t index) const { return index < panel_end ? panel(index) : following; }
+  TilePanels tile_panels(int32_t first, int32_t count) const {
+    const int32_t next = first + count;
+    return {*part, first, part->bundle_of(first), next < panel_end ? part->bundle_of(next) : following, *kv_ahead};
+  }
 };
 
 // out = residual + (acc + bias), of kRows rows from `column` on.
@@ -83,9 +85,9 @@ OCTAVO_INLINE void write_tile(const LinearOp& op, const Piece& piece, float* out
 
 // kFetches: what the tile reads next comes while it runs.
 template <PanelKind kKind, bool kFetches, int kRows, int kCols>
-void run_tile(const LinearOp& op, const Piece& piece, int32_t panel, int first_slice, int32_t row) {
+void run_tile(const LinearOp& op, const Piece& piece, const TilePanels& panels, int first_slice, int32_t row) {
   vf acc[kRows][kCols];
-  const int32_t column = panel * kPanelColumns + first_slice * kWidth;
+  const int32_t column = panels.index * kPanelColumns + first_slice * kWidth;
   float* const out = piece.out_at(row, column);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -94,12 +96,10 @@ void run_tile(const LinearOp& op, const Piece& piece, int32_t panel, int first_s
   }
   if constexpr (is_integer(kKind)) {
     const int64_t stride = op.depth / kGroupSize;
-    const TileWeights weights = {*piece.part, piece.panel(panel), piece.panel_or_following(panel + panels_of(kCols)),
-                                 *piece.kv_ahead};
-    integer_tile<kKind, kFetches>(weights, first_slice, op.quantized + row * stride, stride, acc);
+    integer_tile<kKind, kFetches>(panels, first_slice, op.quantized + row * stride, stride, acc);
   } else {
     const float* x = op.x + static_cast<int64_t>(row) * op.depth;
-    float_tile<kKind, kRows, kCols>(*piece.part, piece.panel(panel), first_slice, x, op.depth, acc);
+    float_tile<kKind, kRows, kCols>(panels, first_slice, x, op.depth, acc);
   }
   constexpr int kTileColumns = kCols * kWidth;
   if (column + kTileColumns <= piece.part->num_columns) return write_tile(op, piece, out, column, acc);
@@ -112,14 +112,13 @@ void run_tile(const LinearOp& op, const Piece& piece, int32_t panel, int first_s
   write_edge(op, piece, out, column, sums, kRows, kTileColumns);
 }
 
-// The panels that kCols column vectors are from, by all rows of the piece that there are whole tiles for. Returns the row
-// after them.
+// A bundle by all rows of the piece that there are whole tiles for, kCols column vectors at a time. Returns the row after them.
 template <PanelKind kKind, bool kFetches, int kRows, int kCols>
-OCTAVO_INLINE int32_t run_rows(const LinearOp& op, const Piece& piece, int32_t panel, int32_t row, int32_t row_end) {
-  constexpr int kSlices = kCols > kParts ? kCols : kParts;
+OCTAVO_INLINE int32_t run_rows(const LinearOp& op, const Piece& piece, const TilePanels& panels, int32_t row,
+                               int32_t row_end) {
   for (; row + kRows <= row_end; row += kRows) {
-    for (int slice = 0; slice < kSlices; slice += kCols) {
-      run_tile<kKind, kFetches, kRows, kCols>(op, piece, panel, slice, row);
+    for (int slice = 0; slice < panels_in_bundle(kKind) * kParts; slice += kCols) {
+      run_tile<kKind, kFetches, kRows, kCols>(op, piece, panels, slice, row);
     }
   }
   return row;
@@ -127,30 +126,31 @@ OCTAVO_INLINE int32_t run_rows(const LinearOp& op, const Piece& piece, int32_t p
 
 // The first rows of the piece; what they read next comes while they run. Returns the row after them.
 template <PanelKind kKind, int kCols>
-OCTAVO_INLINE int32_t run_first_rows(const LinearOp& op, const Piece& piece, int32_t panel) {
+OCTAVO_INLINE int32_t run_first_rows(const LinearOp& op, const Piece& piece, const TilePanels& panels) {
   constexpr bool kFetches = is_integer(kKind);
   const int32_t row = piece.row_begin, rows = piece.row_end - row;
-  if (rows >= kTileRows) return run_rows<kKind, kFetches, kTileRows, kCols>(op, piece, panel, row, row + kTileRows);
+  if (rows >= kTileRows) return run_rows<kKind, kFetches, kTileRows, kCols>(op, piece, panels, row, row + kTileRows);
   if constexpr (kTileRows > 2) {
-    if (rows >= 2) return run_rows<kKind, kFetches, 2, kCols>(op, piece, panel, row, row + 2);
+    if (rows >= 2) return run_rows<kKind, kFetches, 2, kCols>(op, piece, panels, row, row + 2);
   }
-  return run_rows<kKind, kFetches, 1, kCols>(op, piece, panel, row, row + 1);
+  return run_rows<kKind, kFetches, 1, kCols>(op, piece, panels, row, row + 1);
 }
 
-// All rows of the piece by the panels that kCols column vectors are from. The rows after the first find these panels in the
-// cache, and share the work of fetching those that follow: the first rows alone would ask for more than memory gives.
+// A bundle by all rows of the piece. The rows after the first find it in the cache, and share the work of fetching the one
+// that follows: the first rows alone would ask for more than memory gives.
 template <PanelKind kKind, int kCols>
-OCTAVO_INLINE void run_panels(const LinearOp& op, const Piece& piece, int32_t panel) {
-  const std::byte* following = piece.panel_or_following(panel + panels_of(kCols));
-  const int64_t share = panels_of(kCols) * piece.part->stride * kTileRows / (piece.row_end - piece.row_begin);
-  int32_t row = run_first_rows<kKind, kCols>(op, piece, panel);
+OCTAVO_INLINE void run_bundle(const LinearOp& op, const Piece& piece, int32_t panel) {
+  const TilePanels panels = piece.tile_panels(panel, panels_in_bundle(kKind));
+  const std::byte* following = panels.following;
+  const int64_t share = piece.part->stride * kTileRows / (piece.row_end - piece.row_begin);
+  int32_t row = run_first_rows<kKind, kCols>(op, piece, panels);
   for (; row + kTileRows <= piece.row_end; row += kTileRows) {
     for (int64_t byte = 0; byte < share; byte += 64) prefetch(following + byte);
     following += share;
-    run_rows<kKind, false, kTileRows, kCols>(op, piece, panel, row, row + kTileRows);
+    run_rows<kKind, false, kTileRows, kCols>(op, piece, panels, row, row + kTileRows);
   }
-  if constexpr (kTileRows > 2) row = run_rows<kKind, false, 2, kCols>(op, piece, panel, row, piece.row_end);
-  if constexpr (kTileRows > 1) run_rows<kKind, false, 1, kCols>(op, piece, panel, row, piece.row_end);
+  if constexpr (kTileRows > 2) row = run_rows<kKind, false, 2, kCols>(op, piece, panels, row, piece.row_end);
+  if constexpr (kTileRows > 1) run_rows<kKind, false, 1, kCols>(op, piece, panels, row, piece.row_end);
 }
 
 template <PanelKind kKind>
@@ -158,13 +158,13 @@ void run_piece(const LinearOp& op, const Piece& piece) {
   // A row of an integer tile needs three registers per vector, one of a float tile one.
   constexpr int kCols = is_integer(kKind) ? kTileCols : kParts;
   int32_t panel = piece.panel_begin;
-  if (piece.row_end - piece.row_begin == 1) {  // several panels at once hide the latency of fma
-    for (; panel + kWidePanels <= piece.panel_end; panel += kWidePanels) {
-      run_tile<kKind, is_integer(kKind), 1, kWideCols>(op, piece, panel, 0, piece.row_begin);
+  if (piece.row_end - piece.row_begin == 1) {  // several vectors at once hide the latency of fma
+    constexpr int kWide = is_integer(kKind) ? kWideCols : kWideFloatCols, kPanels = panels_of(kWide);
+    for (; panel + kPanels <= piece.panel_end; panel += kPanels) {
+      run_tile<kKind, is_integer(kKind), 1, kWide>(op, piece, piece.tile_panels(panel, kPanels), 0, piece.row_begin);
     }
   }
-  for (; panel + panels_of(kCols) <= piece.panel_end; panel += panels_of(kCols)) run_panels<kKind, kCols>(op, piece, panel);
-  for (; panel < piece.panel_end; ++panel) run_panels<kKind, kCols < kParts ? kCols : kParts>(op, piece, panel);
+  for (; panel < piece.panel_end; panel += panels_in_bundle(kKind)) run_bundle<kKind, kCols>(op, piece, panel);
 }
 
 OCTAVO_INLINE void run_any_piece(const LinearOp& op, const Piece& piece) {
@@ -200,11 +200,11 @@ inline void run_gated_piece(const LinearOp& op, const Piece& piece, std::byte* s
   gate.out_stride = up.out_stride = 2 * columns;
   up.part = op.parts + 1;
   up.first_column = op.gated->width;
-  gate.following = up.panel(up.panel_begin);
+  gate.following = up.part->bundle_of(up.panel_begin);
   for (int32_t row = piece.row_begin; row < piece.row_end; row += block_rows) {
     gate.row_begin = up.row_begin = row;
     gate.row_end = up.row_end = smaller(row + block_rows, piece.row_end);
-    up.following = up.row_end == piece.row_end ? piece.following : gate.panel(gate.panel_begin);
+    up.following = up.row_end == piece.row_end ? piece.following : gate.part->bundle_of(gate.panel_begin);
     run_any_piece(op, gate);
     run_any_piece(op, up);
     activate(*op.gated, {gate.out, up.out, gate.out_stride, row, gate.row_end, begin,
@@ -224,22 +224,14 @@ class PieceWalk {
         num_blocks_(ceil_div(rows, most_rows(op))),
         block_rows_(ceil_div(ceil_div(rows, larger(num_blocks_, 1)), kTileRows) * kTileRows),
         piece_panels_(panels_per_piece(op, num_workers, rows)),
-        part_(op.parts),
-        parts_end_(op.parts + (op.gated == nullptr ? op.num_parts : 1)) {}
+        num_pieces_(num_panel_pieces(op, piece_panels_) * num_blocks_) {}
 
-  // Numbers only ascend. False: there is no such piece.
-  bool find(int64_t number, Piece& piece) {
-    for (; part_ != parts_end_; ++part_) {
-      const int32_t num_panels = ceil_div(part_->num_columns, kPanelColumns);
-      const int64_t end = part_begin_ + static_cast<int64_t>(ceil_div(num_panels, piece_panels_)) * num_blocks_;
-      if (number < end) {
-        set(static_cast<int32_t>(number - part_begin_), num_panels, piece);
-        return true;
-      }
-      part_begin_ = end;
-      first_column_ += part_->num_columns;
-    }
-    return false;
+  // Claims a piece. False: none is left.
+  bool claim_next(Worker& worker, Piece& piece) const {
+    const int64_t number = claim_nearby(worker, num_pieces_);
+    if (number >= num_pieces_) return false;
+    set(number, piece);
+    return true;
   }
 
  private:
@@ -249,34 +241,36 @@ class PieceWalk {
     return larger(rows / kTileRows * kTileRows, 4 * kTileRows);
   }
 
-  void set(int32_t number, int32_t num_panels, Piece& piece) const {
-    piece.part = part_;
-    piece.first_column = first_column_;
-    piece.panel_begin = number / num_blocks_ * piece_panels_;
-    piece.panel_end = smaller(piece.panel_begin + piece_panels_, num_panels);
-    piece.row_begin = number % num_blocks_ * block_rows_;
+  void set(int64_t number, Piece& piece) const {
+    const PanelPiece panels = find_panels(op_, piece_panels_, number / num_blocks_);
+    piece.part = op_.parts + panels.part;
+    piece.first_column = panels.first_column;
+    piece.panel_begin = panels.panel;
+    piece.panel_end = smaller(panels.panel + piece_panels_, piece.part->num_panels());
+    piece.row_begin = static_cast<int32_t>(number % num_blocks_) * block_rows_;
     piece.row_end = smaller(piece.row_begin + block_rows_, rows_);
-    piece.out = op_.out + piece.row_begin * int64_t{op_.out_width} + first_column_ + piece.panel_begin * kPanelColumns;
+    piece.out = op_.out + piece.row_begin * int64_t{op_.out_width} + piece.first_column + panels.panel * kPanelColumns;
     piece.out_stride = op_.out_width;
   }
 
   const LinearOp& op_;
   const int32_t rows_, num_blocks_, block_rows_, piece_panels_;
-  const Panels* part_;
-  const Panels* const parts_end_;
-  int64_t part_begin_ = 0;  // number of the part's first piece
-  int32_t first_column_ = 0;
+  const int64_t num_pieces_;
 };
+
+inline const std::byte* after_last(const Piece& piece, const Worker& worker) {
+  return worker.next_weights != nullptr ? worker.next_weights : piece.part->bundle_of(piece.panel_end);
+}
 
 // A worker claims its next piece before it runs one, to know what to fetch meanwhile.
 void linear(const LinearOp& op, const StepView& step, Worker& worker) {
-  PieceWalk walk(op, num_rows(step, op.rows), worker.count);
+  const PieceWalk walk(op, num_rows(step, op.rows), worker.count);
   Piece piece{}, next{};
   piece.kv_ahead = next.kv_ahead = &worker.kv_ahead;
-  bool found = walk.find(claim(worker, 1), piece);
+  bool found = walk.claim_next(worker, piece);
   while (found) {
-    found = walk.find(claim(worker, 1), next);
-    piece.following = found ? next.panel(next.panel_begin) : piece.panel(piece.panel_end);
+    found = walk.claim_next(worker, next);
+    piece.following = found ? next.part->bundle_of(next.panel_begin) : after_last(piece, worker);
     if (op.gated == nullptr) {
       run_any_piece(op, piece);
     } else {

@@ -23,6 +23,7 @@ struct Format {
   static constexpr int kScaleVectorBytes = kPanelColumns * kScaleSize;
   static constexpr int kNumScales = kTwoMinima ? 4 : kHasMinimum || kTwoScales ? 2 : 1;
   static constexpr int kScaleBytes = kScaleVectorBytes * kNumScales;
+  static constexpr int kGroupStride = kBundlePanels * (kQuantBytes + kScaleBytes);
 
   OCTAVO_INLINE vf load_scale(const std::byte* p) {
     if constexpr (kFloat32Scales) {
@@ -144,81 +145,76 @@ OCTAVO_INLINE void add_group(const IntegerColumns (&columns)[kCols], const Quant
   }
 }
 
+// How many panels kCols column vectors are from, or one of which they are a part.
+constexpr int panels_of(int cols) { return cols > kParts ? cols / kParts : 1; }
+
+// What a tile is of: a bundle, or several float panels.
+struct TilePanels {
+  const Panels& part;
+  int32_t index;  // of the first panel
+  const std::byte* bundle;
+  const std::byte* following;  // the bundle that the worker reads afterwards
+  KvAhead& kv_ahead;
+};
+
 // Weights come from memory about once per step, and the processor's own prefetching stops at each page and each
 // jump. What is fetched is what the tile reads a little later, in the next panels once it is through with its own:
 // far enough ahead for memory to answer, near enough for the first-level cache to hold it.
 class Prefetch {
  public:
-  // `jump`: bytes from a panel of the tile to the one that follows it in the same place.
-  Prefetch(const Panels& part, int num_panels, int64_t jump)
-      : num_groups_(part.depth / kGroupSize),
-        groups_(num_groups_ < kGroupsAhead / num_panels ? num_groups_ : kGroupsAhead / num_panels),
-        jump_(jump) {}
+  explicit Prefetch(const TilePanels& panels)
+      : num_groups_(panels.part.depth / kGroupSize),
+        groups_(num_groups_ < kGroupsAhead ? num_groups_ : kGroupsAhead),
+        bundle_(panels.bundle),
+        following_(panels.following) {}
 
+  // While the tile runs over a group. From front to back: in another order memory answers a tenth slower.
   template <class F>
-  [[gnu::always_inline]] void run(IntegerColumns columns, int64_t group) const {
-    const bool leaves = group + groups_ >= num_groups_;
-    const int64_t distance = leaves ? groups_ - num_groups_ : groups_, jump = leaves ? jump_ : 0;
-#pragma GCC unroll 8
-    for (int line = 0; line < F::kQuantBytes; line += 64) {
-      prefetch(columns.quants + distance * F::kQuantBytes + jump + line);
-    }
-#pragma GCC unroll 2
-    for (int line = 0; line < F::kScaleBytes; line += 64) {
-      prefetch(columns.scales + distance * F::kScaleBytes + jump + line);
-    }
+  [[gnu::always_inline]] void run(int64_t group) const {
+    const int64_t wanted = group + groups_;
+    const std::byte* from = wanted < num_groups_ ? bundle_ + wanted * F::kGroupStride
+                                                 : following_ + (wanted - num_groups_) * F::kGroupStride;
+#pragma GCC unroll 32
+    for (int line = 0; line < F::kGroupStride; line += 64) prefetch(from + line);
   }
 
  private:
-  static constexpr int kGroupsAhead = 24;  // of all panels together; docs/benchmarks/kernel-log.md has others
+  static constexpr int kGroupsAhead = 12;  // docs/benchmarks/kernel-log.md has others
 
-  int64_t num_groups_;  // of a panel
+  int64_t num_groups_;  // of a bundle
   int64_t groups_;      // ahead
-  int64_t jump_;
-};
-
-// How many panels kCols column vectors are from, or one of which they are a part.
-constexpr int panels_of(int cols) { return cols > kParts ? cols / kParts : 1; }
-
-struct TileWeights {
-  const Panels& part;
-  const std::byte* panel;
-  const std::byte* following;  // the panel that the worker reads after the tile's last
-  KvAhead& kv_ahead;
+  const std::byte* bundle_;
+  const std::byte* following_;
 };
 
 // The tile's sums over k. Column vector c is slice (first_slice + c) % kParts of panel (first_slice + c) / kParts.
 template <PanelKind kKind, bool kFetches, int kRows, int kCols>
-OCTAVO_INLINE void integer_tile(const TileWeights& weights, int first_slice, const QuantizedGroup* x, int64_t x_stride,
+OCTAVO_INLINE void integer_tile(const TilePanels& panels, int first_slice, const QuantizedGroup* x, int64_t x_stride,
                                 vf (&acc)[kRows][kCols]) {
   using F = Format<kKind>;
-  const Panels& part = weights.part;
-  const int64_t num_groups = part.depth / kGroupSize;
-  const Prefetch ahead(part, panels_of(kCols), weights.following - weights.panel);
+  const int64_t num_groups = panels.part.depth / kGroupSize;
+  const Prefetch ahead(panels);
   IntegerColumns columns[kCols];
 #pragma GCC unroll 16
   for (int c = 0; c < kCols; ++c) {
-    const int slice = (first_slice + c) % kParts;
-    const std::byte* base = weights.panel + (first_slice + c) / kParts * part.stride;
-    columns[c].quants = base + slice * kWidth * 4;
-    columns[c].scales = base + num_groups * F::kQuantBytes + slice * kWidth * F::kScaleSize;
+    const int slice = (first_slice + c) % kParts, panel = (first_slice + c) / kParts;
+    const std::byte* scales = panels.bundle + kBundlePanels * F::kQuantBytes;
+    columns[c].quants = panels.bundle + panel * F::kQuantBytes + slice * kWidth * 4;
+    columns[c].scales = scales + panel * F::kScaleBytes + slice * kWidth * F::kScaleSize;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) acc[r][c] = vsplat(0.0f);
   }
   for (int64_t g = 0; g < num_groups; ++g) {
     if constexpr (kFetches) {
-#pragma GCC unroll 16
-      for (int c = 0; c < kCols; ++c) {
-        if ((first_slice + c) % kParts == 0) ahead.run<F>(columns[c], g);
-      }
+      if (first_slice == 0) ahead.run<F>(g);
     } else {
-      weights.kv_ahead.fetch();
+      panels.kv_ahead.fetch();
     }
     add_group<F>(columns, x + g, x_stride, acc);
 #pragma GCC unroll 16
     for (int c = 0; c < kCols; ++c) {
-      columns[c].quants += F::kQuantBytes;
-      columns[c].scales += F::kScaleBytes;
+      columns[c].quants += F::kGroupStride;
+      columns[c].scales += F::kGroupStride;
     }
   }
 }
@@ -231,15 +227,16 @@ OCTAVO_INLINE vf load_weights(const std::byte* p) {
 }
 
 template <PanelKind kKind, int kRows, int kCols>
-OCTAVO_INLINE void float_tile(const Panels& part, const std::byte* panel, int first_slice, const float* x,
-                              int64_t x_stride, vf (&acc)[kRows][kCols]) {
+OCTAVO_INLINE void float_tile(const TilePanels& panels, int first_slice, const float* x, int64_t x_stride,
+                              vf (&acc)[kRows][kCols]) {
   constexpr int kSize = kKind == PanelKind::kF32 ? 4 : 2;
   const std::byte* columns[kCols];
   for (int c = 0; c < kCols; ++c) {
-    columns[c] = panel + (first_slice + c) / kParts * part.stride + (first_slice + c) % kParts * kWidth * kSize;
+    const int slice = (first_slice + c) % kParts, panel = (first_slice + c) / kParts;
+    columns[c] = panels.bundle + panel * panels.part.stride + slice * kWidth * kSize;
     for (int r = 0; r < kRows; ++r) acc[r][c] = vsplat(0.0f);
   }
-  for (int64_t k = 0; k < part.depth; ++k) {
+  for (int64_t k = 0; k < panels.part.depth; ++k) {
     vf weights[kCols];
 #pragma GCC unroll 16
     for (int c = 0; c < kCols; ++c) weights[c] = load_weights<kKind>(columns[c] + k * kPanelColumns * kSize);

@@ -42,6 +42,12 @@ PanelFormat panel_format(PanelKind kind) {
 
 int32_t scale_bytes(const PanelFormat& format) { return kPanelColumns * format.scale_size * format.num_scales; }
 
+// From one group (float panels: one k) to the next.
+int64_t group_bytes(PanelKind kind) {
+  const PanelFormat format = panel_format(kind);
+  return int64_t{panels_in_bundle(kind)} * (format.quant_bytes + scale_bytes(format));
+}
+
 bool minima_fit_half(const RawWeight& weight) {
   const int64_t num_blocks = weight.rows * weight.columns / 32;
   for (int64_t i = 0; i < num_blocks; ++i) {
@@ -111,20 +117,22 @@ bool all_finite(const DecodedGroup& group) {
 
 // Whether all weights are finite.
 bool pack_integer_column(const RawWeight& weight, const Panels& panels, const std::byte* row, int32_t column,
-                         std::byte* panel) {
+                         int32_t place, std::byte* bundle) {
   const PanelFormat format = panel_format(panels.kind);
   const int64_t num_groups = panels.depth / kGroupSize;
-  std::byte* scales = panel + num_groups * format.quant_bytes + column * format.scale_size;
+  std::byte* quants = bundle + place * format.quant_bytes + column * 4;
+  std::byte* scales = bundle + kBundlePanels * format.quant_bytes + place * scale_bytes(format) + column * format.scale_size;
   bool finite = true;
   for (int64_t g = 0; g < num_groups; ++g) {
     const DecodedGroup group = decode_group(weight.quantization, row, g);
-    store_quants(group, format.quant_bytes == 256, panel + g * format.quant_bytes + column * 4);
+    store_quants(group, format.quant_bytes == 256, quants);
     const std::array<float, 4> values = scales_of(group, panels.kind);
     for (int32_t i = 0; i < format.num_scales; ++i) {
-      std::byte* scale = scales + g * scale_bytes(format) + i * kPanelColumns * format.scale_size;
-      store_number(scale, values[static_cast<size_t>(i)], format.scale_size);
+      store_number(scales + i * kPanelColumns * format.scale_size, values[static_cast<size_t>(i)], format.scale_size);
     }
     finite &= all_finite(group);
+    quants += group_bytes(panels.kind);
+    scales += group_bytes(panels.kind);
   }
   return finite;
 }
@@ -142,23 +150,25 @@ bool pack_float_column(const Panels& panels, const std::byte* row, int32_t colum
   return finite;
 }
 
-bool pack_column(const RawWeight& weight, const Panels& panels, const std::byte* row, int32_t column, std::byte* panel) {
+// `place`: which panel of its bundle it is.
+bool pack_column(const RawWeight& weight, const Panels& panels, const std::byte* row, int32_t column, int32_t place,
+                 std::byte* bundle) {
   switch (panels.kind) {
-    case PanelKind::kF32: return pack_float_column<uint32_t>(panels, row, column, panel, 0x7F800000);
-    case PanelKind::kF16: return pack_float_column<uint16_t>(panels, row, column, panel, 0x7C00);
-    case PanelKind::kBF16: return pack_float_column<uint16_t>(panels, row, column, panel, 0x7F80);
-    default: return pack_integer_column(weight, panels, row, column, panel);
+    case PanelKind::kF32: return pack_float_column<uint32_t>(panels, row, column, bundle, 0x7F800000);
+    case PanelKind::kF16: return pack_float_column<uint16_t>(panels, row, column, bundle, 0x7C00);
+    case PanelKind::kBF16: return pack_float_column<uint16_t>(panels, row, column, bundle, 0x7F80);
+    default: return pack_integer_column(weight, panels, row, column, place, bundle);
   }
 }
 
-bool pack_panel(const RawWeight& weight, const Panels& panels, int64_t index, std::byte* panel) {
+bool pack_panel(const RawWeight& weight, const Panels& panels, int32_t index, std::byte* bundle) {
   const int64_t bytes = row_bytes(weight.quantization, weight.columns);
-  const int64_t first_row = index * kPanelColumns;
+  const int64_t first_row = int64_t{index} * kPanelColumns;
   const int64_t count = std::min<int64_t>(kPanelColumns, weight.rows - first_row);
   bool finite = true;
   for (int32_t column = 0; column < count; ++column) {
     const std::byte* row = weight.bytes + (first_row + column) * bytes;
-    finite &= pack_column(weight, panels, row, column, panel);
+    finite &= pack_column(weight, panels, row, column, index % panels_in_bundle(panels.kind), bundle);
   }
   return finite;
 }
@@ -167,23 +177,23 @@ bool pack_panel(const RawWeight& weight, const Panels& panels, int64_t index, st
 
 Panels plan_panels(const RawWeight& weight) {
   const PanelKind kind = panel_kind(weight);
-  const PanelFormat format = panel_format(kind);
   const int64_t units = is_integer(kind) ? weight.columns / kGroupSize : weight.columns;
-  const size_t bytes = static_cast<size_t>(units * (format.quant_bytes + scale_bytes(format)));
+  const size_t bytes = static_cast<size_t>(units * group_bytes(kind));
   return {nullptr, static_cast<int64_t>(round_up(bytes, 64)), kind, static_cast<int32_t>(weight.rows),
           static_cast<int32_t>(weight.columns)};
 }
 
 int64_t panel_bytes(const Panels& panels) {
-  return (panels.num_columns + kPanelColumns - 1) / kPanelColumns * panels.stride;
+  const int32_t in_bundle = panels_in_bundle(panels.kind);
+  return (panels.num_panels() + in_bundle - 1) / in_bundle * panels.stride;
 }
 
 bool pack_panels(const RawWeight& weight, const Panels& panels, std::byte* destination, ThreadPool& pool) {
-  const int64_t num_panels = panel_bytes(panels) / panels.stride;
   std::atomic<bool> finite = true;
   pool.run([&](Worker& worker) {
-    for (int64_t i = claim(worker, 1); i < num_panels; i = claim(worker, 1)) {
-      if (!pack_panel(weight, panels, i, destination + i * panels.stride)) finite = false;
+    for (int64_t i = claim(worker, 1); i < panels.num_panels(); i = claim(worker, 1)) {
+      const int64_t bundle = i / panels_in_bundle(panels.kind);
+      if (!pack_panel(weight, panels, static_cast<int32_t>(i), destination + bundle * panels.stride)) finite = false;
     }
   });
   return finite;

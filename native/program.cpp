@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -50,13 +51,11 @@ bool needs_the_same_scratch(const PagedAttentionOp& a, const PagedAttentionOp& b
          a.window == b.window;
 }
 
-// Of the next linear, if reading weights is what such a step waits for.
-WeightsAhead weights_after(const std::vector<BoundOp>& ops, size_t index, const StepView& step, const Worker& worker) {
-  if (step.num_tokens > kFewRows) return {};
-  for (size_t i = index + 1; i < ops.size(); ++i) {
-    if (const auto* linear = std::get_if<LinearOp>(&ops[i])) return {*linear, worker};
+const LinearOp* first_linear(std::span<const BoundOp> ops) {
+  for (const BoundOp& op : ops) {
+    if (const auto* linear = std::get_if<LinearOp>(&op)) return linear;
   }
-  return {};
+  return nullptr;
 }
 
 // Of the next attention op, if linear layers until then compute rather than read weights.
@@ -186,15 +185,26 @@ void Program::logits(const int32_t* rows, int32_t num_rows) {
   });
 }
 
+// Of the next linear, if reading weights is what such a step waits for.
+WeightsAhead Program::weights_after(const std::vector<BoundOp>& ops, size_t index, const StepView& step,
+                                    const Worker& worker) const {
+  if (step.num_tokens > kFewRows) return {};
+  const LinearOp* next = first_linear(std::span(ops).subspan(index + 1));
+  const bool head_follows = &ops != &compiled_.head_ops && step.num_logit_rows > 0;
+  if (next == nullptr && head_follows) next = first_linear(compiled_.head_ops);
+  return next == nullptr ? WeightsAhead{} : WeightsAhead{*next, worker};
+}
+
 void Program::run_ops(const std::vector<BoundOp>& ops, const StepView& all, Worker& worker) {
   const StepView* step = &all;
   for (size_t i = 0; i < ops.size(); ++i) {
     const bool may_drop = may_drop_rows(ops[i]);
     if (may_drop && !drops_rows_) continue;
     if (may_drop && logit_rows_.view.num_tokens == 0) return;
-    run_op(ops[i], may_drop ? all : *step, worker);
     if (may_drop) step = &logit_rows_.view;
     WeightsAhead ahead = weights_after(ops, i, *step, worker);
+    worker.next_weights = ahead.next();
+    run_op(ops[i], may_drop ? all : *step, worker);
     pool_.barrier(worker, ahead);
     if (std::holds_alternative<PagedAttentionOp>(ops[i])) worker.kv_ahead = kv_after(ops, i, *step, worker);
   }

@@ -100,6 +100,8 @@ class Program {
   void find_adapters_and_passes(RowsOfStep& rows, const OctavoStep& input);
   size_t scratch_bytes_for(const StepView& step) const;
   const StepView& rows_of_head() const { return drops_rows_ ? logit_rows_.view : all_rows_.view; }
+  WeightsAhead weights_after(const std::vector<BoundOp>& ops, size_t index, const StepView& step,
+                             const Worker& worker) const;
   void run_ops(const std::vector<BoundOp>& ops, const StepView& all, Worker& worker);
   void run_op(const BoundOp& op, const StepView& step, Worker& worker);
 

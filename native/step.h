@@ -116,6 +116,7 @@ struct alignas(64) Worker {
   void* pool;
   uint32_t phase;    // the pool's: barriers that this worker has come to
   bool holds_piece;  // of that phase
+  const std::byte* next_weights;  // what the next linear layer has it read first; null if that does not matter
   KvAhead kv_ahead;  // what linear layers of many rows ask for while they compute
 };
 
@@ -123,6 +124,13 @@ struct alignas(64) Worker {
 // numbers claimed before are done then. Work is over when the number is at or beyond the op's total. Starts at 0
 // after every barrier.
 int64_t claim(Worker& worker, int64_t count);
+
+// Hands out 0 … count - 1, each once, a worker's own share from front to back, then what is left of others'. Afterwards
+// count or more is returned. A phase, what is between two barriers, has one kind of claim alone, and always the same count.
+int64_t claim_nearby(Worker& worker, int64_t count);
+
+// Where the share of a worker begins; that of the last one ends at `count`, which is the share of worker num_workers.
+inline int64_t share_begin(int64_t count, int32_t worker, int32_t num_workers) { return count * worker / num_workers; }
 
 // Returns once all that was claimed since the last one is done, and visible. Before, a worker has to have claimed until
 // nothing was left. The driver places one after every op, so a kernel needs it only between phases of its own.

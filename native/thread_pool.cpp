@@ -45,6 +45,21 @@ constexpr bool has_holders(uint64_t state) { return (state & (kOnePhase - kOneHo
 constexpr bool is_phase(uint64_t state, uint32_t phase) { return ((state >> kPhaseShift ^ phase) << kPhaseShift) == 0; }
 static_assert(kMaxThreads < int64_t{1} << (kPhaseShift - kHolderShift));
 
+// ThreadPool::Share
+constexpr int kSharePhaseShift = 32;
+
+// The next piece of a share, or a number that it has no piece for.
+int64_t claim_of_share(std::atomic<uint64_t>& share, uint32_t phase, int64_t num_pieces) {
+  uint64_t state = share.load(std::memory_order_relaxed);
+  while (state >> kSharePhaseShift != phase) {
+    const uint64_t first_claimed = uint64_t{phase} << kSharePhaseShift | 1;
+    if (share.compare_exchange_weak(state, first_claimed, std::memory_order_relaxed)) return 0;
+  }
+  const int64_t next = static_cast<int64_t>(static_cast<uint32_t>(state));
+  if (next >= num_pieces) return next;  // looking changes nothing, so whoever is done disturbs nobody
+  return static_cast<int64_t>(static_cast<uint32_t>(share.fetch_add(1, std::memory_order_relaxed)));
+}
+
 constexpr uint32_t kMayAttend = uint32_t{1} << 31;  // ThreadPool::attendance_
 
 void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
@@ -77,6 +92,9 @@ class DefaultFloatingPoint {
 }  // namespace
 
 int64_t claim(Worker& worker, int64_t count) { return static_cast<ThreadPool*>(worker.pool)->claim(worker, count); }
+int64_t claim_nearby(Worker& worker, int64_t count) {
+  return static_cast<ThreadPool*>(worker.pool)->claim_nearby(worker, count);
+}
 void barrier(Worker& worker) { static_cast<ThreadPool*>(worker.pool)->barrier(worker); }
 
 uint32_t WaitableNumber::add(uint32_t difference) {
@@ -108,7 +126,8 @@ ThreadPool::ThreadPool(int32_t num_threads) {
     throw Error("the number of threads must be 1 … " + std::to_string(kMaxThreads) + ", got " +
                 std::to_string(num_threads));
   }
-  for (int32_t i = 0; i < num_threads; ++i) workers_.push_back({i, num_threads, nullptr, this, 0, false, {}});
+  shares_ = std::vector<Share>(static_cast<size_t>(num_threads));
+  for (int32_t i = 0; i < num_threads; ++i) workers_.push_back({i, num_threads, nullptr, this, 0, false, nullptr, {}});
   grow_scratch(kWorkerScratchBytes);
   const BlockedSignals blocked;
   threads_.reserve(workers_.size());
@@ -174,16 +193,37 @@ void ThreadPool::leave() {
   if (attendance_.add(-uint32_t{1}) == 0) attendance_.wake();
 }
 
-int64_t ThreadPool::claim(Worker& worker, int64_t count) {
-  const uint64_t pieces = static_cast<uint64_t>(count);
-  if (worker.holds_piece) return static_cast<int64_t>(piece_of(state_.fetch_add(pieces, std::memory_order_relaxed)));
-  uint64_t state = state_.load(std::memory_order_acquire);
+// Makes the worker one that holds a piece, and claims some. `state` becomes what it was before. False: the phase is over.
+bool ThreadPool::enter_phase(Worker& worker, uint64_t pieces, uint64_t& state) {
+  state = state_.load(std::memory_order_acquire);
   do {
-    if (!is_phase(state, worker.phase)) return INT64_MAX;  // over
+    if (!is_phase(state, worker.phase)) return false;
   } while (!state_.compare_exchange_weak(state, state + kOneHolder + pieces, std::memory_order_acq_rel,
                                          std::memory_order_acquire));
   worker.holds_piece = true;
-  return static_cast<int64_t>(piece_of(state));
+  return true;
+}
+
+int64_t ThreadPool::claim(Worker& worker, int64_t count) {
+  const uint64_t pieces = static_cast<uint64_t>(count);
+  if (worker.holds_piece) return static_cast<int64_t>(piece_of(state_.fetch_add(pieces, std::memory_order_relaxed)));
+  uint64_t state;
+  return enter_phase(worker, pieces, state) ? static_cast<int64_t>(piece_of(state)) : INT64_MAX;
+}
+
+// While a worker holds a piece the phase cannot end, so shares are of this phase or, not claimed from yet, of an earlier
+// one.
+int64_t ThreadPool::claim_nearby(Worker& worker, int64_t count) {
+  uint64_t entered;
+  if (!worker.holds_piece && !enter_phase(worker, 0, entered)) return INT64_MAX;
+  for (int32_t i = 0; i < worker.count; ++i) {
+    const int32_t owner = (worker.index + i) % worker.count;
+    const int64_t begin = share_begin(count, owner, worker.count), end = share_begin(count, owner + 1, worker.count);
+    if (begin == end) continue;
+    const int64_t piece = begin + claim_of_share(shares_[static_cast<size_t>(owner)].state, worker.phase, end - begin);
+    if (piece < end) return piece;
+  }
+  return INT64_MAX;
 }
 
 void ThreadPool::barrier(Worker& worker) { end_phase(worker, pause_processor); }

@@ -80,6 +80,7 @@ class ThreadPool {
   }
 
   int64_t claim(Worker& worker, int64_t count);
+  int64_t claim_nearby(Worker& worker, int64_t count);
   void barrier(Worker& worker);
   // The same; meanwhile, `ahead` comes into the worker's caches.
   void barrier(Worker& worker, WeightsAhead& ahead);
@@ -93,6 +94,7 @@ class ThreadPool {
   bool attend();
   void leave();
   void publish_phase(uint32_t phase);
+  bool enter_phase(Worker& worker, uint64_t pieces, uint64_t& state);
   template <class Idle>
   void end_phase(Worker& worker, Idle idle);
 
@@ -108,6 +110,11 @@ class ThreadPool {
   // The current phase, the workers that hold a piece of it, and the next piece. A worker lags behind by less than a
   // task, so a few bits of the phase are enough.
   alignas(64) std::atomic<uint64_t> state_{0};
+  // Of each worker: the phase in which its share was claimed from last, and how many pieces of it were.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> state{0};
+  };
+  std::vector<Share> shares_;
   WaitableNumber phase_;        // the latest that began
   WaitableNumber task_number_;  // of the latest task
   WaitableNumber attendance_;   // workers in the task besides the caller, and whether more may come

@@ -8,18 +8,22 @@
 
 namespace octavo {
 
-// A worker's share of the first panels of a linear layer: with few rows, reading weights takes most of a step, and memory
-// would have nothing to do while the workers norm, rotate or attend. Workers claim pieces in turn, so pieces in turn are
-// the best guess of what each will read.
+// The first panels of a worker's share of a linear layer: with few rows, reading weights takes most of a step, and memory
+// would have nothing to do while the workers norm, rotate or attend.
 class WeightsAhead {
  public:
   WeightsAhead() = default;  // nothing
-  WeightsAhead(const LinearOp& op, const Worker& worker)
-      : piece_bytes_(panels_per_piece(op, worker.count, kFewRows) * op.parts[0].stride),
-        jump_((worker.count - 1) * piece_bytes_),
-        next_(op.parts[0].data + worker.index * piece_bytes_),
-        piece_end_(next_ + piece_bytes_),
-        left_(kMostBytes) {}
+  WeightsAhead(const LinearOp& op, const Worker& worker) {
+    const int32_t piece_panels = panels_per_piece(op, worker.count, kFewRows);
+    const int64_t num_pieces = num_panel_pieces(op, piece_panels);
+    const int64_t begin = share_begin(num_pieces, worker.index, worker.count);
+    if (begin == share_begin(num_pieces, worker.index + 1, worker.count)) return;  // more workers than pieces
+    const PanelPiece first = find_panels(op, piece_panels, begin);
+    next_ = op.parts[first.part].bundle_of(first.panel);
+    left_ = kMostBytes;
+  }
+
+  const std::byte* next() const { return next_; }
 
   // Asks for a few lines.
   void fetch() {
@@ -27,18 +31,13 @@ class WeightsAhead {
     for (int64_t byte = 0; byte < kStep; byte += 64) __builtin_prefetch(next_ + byte, 0, 2);
     next_ += kStep;
     left_ -= kStep;
-    if (next_ < piece_end_) return;
-    next_ += jump_;
-    piece_end_ = next_ + piece_bytes_;
   }
 
  private:
   static constexpr int64_t kStep = 512;
   static constexpr int64_t kMostBytes = 256 * 1024;  // a good part of a second-level cache
 
-  int64_t piece_bytes_ = 0, jump_ = 0;
   const std::byte* next_ = nullptr;
-  const std::byte* piece_end_ = nullptr;
   int64_t left_ = 0;
 };
 
