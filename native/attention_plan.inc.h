@@ -148,7 +148,7 @@ class RowBlockWalk {
   }
 
  private:
-  static constexpr int64_t kItemsPerWorker = 8;
+  static constexpr int64_t kItemsPerWorker = 6;
   static constexpr int64_t kMinItemCost = 2 * kPartitionTokens;  // below, handing it out costs more than it gives
   static constexpr int64_t kRowsPerLoad = 2;  // loading a token's K/V costs about as much as two rows' arithmetic
 
