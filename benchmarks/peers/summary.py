@@ -6,6 +6,7 @@ reads the newest run in the file; records are one JSON object per line, see `run
 """
 
 import json
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,6 +84,16 @@ def ratio_to_best_peer(records: Records, ours: str, work: str) -> Ratio | None:
     return Ratio(times, best, is_clean)
 
 
+def paired_ratios(records: Records, ours: str, work: str, peer: str) -> Spread | None:
+    """Octavo against a peer within each repetition: the machine of the next one may be faster."""
+    key, is_rate = FIGURES[work].key, FIGURES[work].is_rate
+    mine, theirs = (
+        {run["repetition"]: run[key] for run in counted(records, engine, work)[0]} for engine in (ours, peer)
+    )
+    ratios = [mine[i] / theirs[i] if is_rate else theirs[i] / mine[i] for i in mine if i in theirs]
+    return Spread.of(ratios) if ratios else None
+
+
 def engines(records: Records) -> list[str]:
     """Names in the order in which they were started."""
     return [record["engine"] for record in records if record["record"] == "engine"]
@@ -102,8 +113,12 @@ def markdown(records: Records) -> str:
         peak = f"{max(memory) / 1e6:,.0f}" if memory else "–"
         lines.append(f"| {engine} | " + " | ".join([*cells, peak, versions[engine]]) + " |")
     for ours in [engine for engine in engines(records) if engine.startswith(OURS)]:
-        ratios = [_ratio_cell(ratio_to_best_peer(records, ours, work)) for work in works]
-        lines.append("| **times the best peer** | " + " | ".join([*ratios, "", ""]) + " |")
+        ratios = [ratio_to_best_peer(records, ours, work) for work in works]
+        pairs = [
+            r and paired_ratios(records, ours, work, r.peer) for r, work in zip(ratios, works, strict=True)
+        ]
+        lines.append("| **times the best peer** | " + " | ".join([*map(_ratio_cell, ratios), "", ""]) + " |")
+        lines.append("| the same, in pairs | " + " | ".join([*map(_pairs_cell, pairs), "", ""]) + " |")
     return "\n".join([*lines, "", *_notes(records)]) + "\n"
 
 
@@ -119,9 +134,15 @@ def _ratio_cell(ratio: Ratio | None) -> str:
     return f"**{ratio.times:.2f}** ({ratio.peer})" + ("" if ratio.is_clean else " *not clean*")
 
 
+def _pairs_cell(value: Spread | None) -> str:
+    return "–" if value is None else value.format()
+
+
 def _notes(records: Records) -> list[str]:
     others = [record["others"] for record in records if record["record"] == "run"]
-    notes = ["Median (lowest … highest) of the clean runs, n of them."]
+    notes = [
+        "Median (lowest … highest) of the clean runs, n of them; in pairs: of the ratios within a repetition."
+    ]
     if others:
         notes.append(
             f"Others took at most {max(others):.0%} of the machine during any run, refused ones included."
@@ -130,22 +151,24 @@ def _notes(records: Records) -> list[str]:
     if limits:
         bandwidth = Spread.of(limits)
         notes.append(f"Read bandwidth in the same run: {bandwidth.scaled(1e-9).format()} GB/s.")
-        notes += _bandwidth_notes(records, bandwidth.median)
+        notes += _bandwidth_notes(records)
     return notes
 
 
-def _bandwidth_notes(records: Records, bandwidth: float) -> list[str]:
-    """What share of the read bandwidth Octavo's single stream reaches."""
+def _bandwidth_notes(records: Records) -> list[str]:
+    """What share of the read bandwidth, measured just before, Octavo's single stream reaches."""
     notes = []
+    bandwidths = {r.get("repetition"): r["limits"]["read"] for r in records if r["record"] == "limits"}
     for record in records:
         weights = record.get("settings", {}).get("step_weight_bytes")
         runs, _ = counted(records, record.get("engine", ""), "W3")
         if record["record"] == "engine" and weights and runs:
-            rate = Spread.of([run["decode_tokens_per_second"] for run in runs]).median
-            share = rate * weights / bandwidth
+            rates = {run["repetition"]: run["decode_tokens_per_second"] for run in runs}
+            shares = [100 * rates[i] * weights / bandwidths[i] for i in rates if i in bandwidths]
             notes.append(
-                f"W3 of {record['engine']}: {significant(rate)} decoded tok/s × {weights / 1e6:.1f} MB of "
-                f"weights is {share:.0%} of it."
+                f"W3 of {record['engine']}: {significant(statistics.median(rates.values()))} decoded tok/s × "
+                f"{weights / 1e6:.1f} MB of weights"
+                + (f"; in pairs {Spread.of(shares).format(2)} % of it." if shares else ".")
             )
     return notes
 

@@ -3,13 +3,14 @@
 import pytest
 
 
-def record(engine, work, value, *, clean=True, started="2"):
+def record(engine, work, value, *, repetition=0, clean=True, started="2"):
     figures = {"wall": value, "tokens_per_second": value, "first": value, "decode_tokens_per_second": value}
     return {
         "record": "run",
         "started": started,
         "engine": engine,
         "work": work,
+        "repetition": repetition,
         "clean": clean,
         "others": 0.01 if clean else 0.5,
         "rss_bytes": 5e8,
@@ -24,11 +25,11 @@ def records():
         for name in ("octavo model", "slow", "fast")
     ]
     engines[0]["settings"]["step_weight_bytes"] = 100e6
-    runs = [record("octavo model", "W1", v) for v in (190.0, 200.0, 210.0)]
+    runs = [record("octavo model", "W1", v, repetition=i) for i, v in enumerate((190.0, 200.0, 210.0))]
     runs += [record("slow", "W1", 50.0), record("fast", "W1", 100.0), record("fast", "W1", 9.0, clean=False)]
     runs += [record("octavo model", "W2", 5.0), record("slow", "W2", 40.0), record("fast", "W2", 20.0)]
     runs += [record("octavo model", "W3", 150.0), record("slow", "W3", 40.0, clean=False)]
-    limits = {"record": "limits", "started": "2", "limits": {"read": 20e9}}
+    limits = {"record": "limits", "started": "2", "repetition": 0, "limits": {"read": 20e9}}
     return [*engines, *runs, limits]
 
 
@@ -52,7 +53,18 @@ def test_the_table_has_medians_ranges_marks_and_limits(records):
         in text
     )
     assert "others took at most 50%" in text.lower()
-    assert "150 decoded tok/s × 100.0 MB of weights is 75% of it" in text
+    assert "150 decoded tok/s × 100.0 MB of weights; in pairs 75 % of it" in text
+
+
+def test_pairs_are_of_one_repetition(records):
+    from summary import markdown, paired_ratios
+
+    more = [record("fast", "W1", v, repetition=i) for i, v in ((1, 50.0), (2, 420.0))]
+    records = [*records, *more, record("fast", "W2", 2.0, repetition=7)]
+    assert paired_ratios(records, "octavo model", "W1", "fast") == (1.9, 0.5, 4.0, 3)
+    assert paired_ratios(records, "octavo model", "W2", "fast") == (4.0, 4.0, 4.0, 1)
+    assert paired_ratios(records, "octavo model", "W4", "fast") is None
+    assert "| the same, in pairs | 1.90 (0.500 … 4.00) | 4.00 | 3.75 |" in markdown(records)
 
 
 def test_only_the_newest_run_of_a_file_counts(records):
