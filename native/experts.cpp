@@ -156,6 +156,7 @@ void ExpertsStore::allocate() {
 }
 
 void run_experts(const ExpertsOp& op, const KernelTable& kernels, const StepView& step, Worker& worker) {
+  worker.next_weights = nullptr;  // what follows all experts is not what follows each
   kernels.choose_experts(op, step, worker);
   barrier(worker);
   for (int64_t i = claim(worker, 1); i < 1; i = claim(worker, 1)) group_rows(op, step.num_tokens);

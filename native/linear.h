@@ -20,7 +20,8 @@ static_assert(sizeof(QuantizedGroup) == 64);
 // How a panel (16 columns of a weight matrix) is stored.
 //
 // Integer panels lie side by side in pairs, a bundle: of each group of k the quants of one panel and the other, then
-// their scales. A tile takes both at once, so a single row reads memory from front to back, which memory does best.
+// their scales. A single row takes both at once on every instruction set, and so reads memory from front to back, which
+// memory does best.
 // 4 bits: u8[4][64] per group; vector j, lane = column, 4 bytes = k 4j … 4j+3 of the group's first half in
 // the low nibbles and of its second half in the high ones. 8 bits: s8[8][64], k 4j … 4j+3.
 // Scales: [16] scales, then [16] minima if the kind has them, float16 or float32. kInt8TwoF32 has a scale for each
@@ -77,14 +78,17 @@ struct LinearOp {
   const GatedActivationOp* gated;
 };
 
-// Workers claim a linear's panels in pieces: multiples of what a tile takes at once on any instruction set. The fewer, the more
-// evenly a matrix of few columns is shared out.
-constexpr int32_t kFloatPieceMultiple = 4, kPieceMultiple = 2;
+// Workers claim a linear's panels in pieces. The smaller these are, the more evenly a matrix of few columns is shared out; but
+// they hold whole bundles, what a gated linear quantises together, and, if one row meets floats, what its tile takes.
+constexpr int32_t kPieceMultiple = 2, kWidePieceMultiple = 4;
+static_assert(kPieceMultiple % kBundlePanels == 0 && kWidePieceMultiple % kPieceMultiple == 0);
+static_assert(kWidePieceMultiple * kPanelColumns % kGroupSize == 0);
 constexpr int32_t kFewRows = 8;  // reading weights is what so few rows wait for
 
 inline int32_t panels_per_piece(const LinearOp& op, int32_t num_workers, int32_t num_rows) {
-  const bool takes_pairs = num_rows > kFewRows || is_integer(op.parts[0].kind);
-  const int32_t multiple = takes_pairs && op.gated == nullptr ? kPieceMultiple : kFloatPieceMultiple;
+  bool is_wide = op.gated != nullptr;
+  for (int32_t part = 0; part < op.num_parts; ++part) is_wide |= num_rows <= kFewRows && !is_integer(op.parts[part].kind);
+  const int32_t multiple = is_wide ? kWidePieceMultiple : kPieceMultiple;
   const int32_t columns = op.gated == nullptr ? op.out_width : op.parts[0].num_columns;
   const int32_t wanted = columns / kPanelColumns / (8 * num_workers);
   const int32_t multiples = (wanted < 32 ? wanted : 32) / multiple;

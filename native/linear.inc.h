@@ -24,8 +24,7 @@ constexpr int kTileCols = 1;
 constexpr int kWideCols = 32, kWideFloatCols = 16;
 #endif
 static_assert(kWideCols == kBundlePanels * kParts && kWideFloatCols % kParts == 0);
-static_assert(kPieceMultiple % kBundlePanels == 0);
-static_assert(kFloatPieceMultiple % panels_of(kWideFloatCols) == 0);
+static_assert(kWidePieceMultiple % panels_of(kWideFloatCols) == 0);
 
 // Rows whose quantised activations should stay in the second-level cache while panels pass by.
 constexpr int64_t kRowBlockBytes = 512 * 1024;
@@ -259,7 +258,8 @@ class PieceWalk {
 };
 
 inline const std::byte* after_last(const Piece& piece, const Worker& worker) {
-  return worker.next_weights != nullptr ? worker.next_weights : piece.part->bundle_of(piece.panel_end);
+  if (worker.next_weights != nullptr) return worker.next_weights;
+  return piece.part->bundle_of(piece.panel_end + panels_in_bundle(piece.part->kind) - 1);
 }
 
 // A worker claims its next piece before it runs one, to know what to fetch meanwhile.

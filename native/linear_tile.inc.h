@@ -158,7 +158,7 @@ struct TilePanels {
 };
 
 // Weights come from memory about once per step, and the processor's own prefetching stops at each page and each
-// jump. What is fetched is what the tile reads a little later, in the next panels once it is through with its own:
+// jump. What is fetched is what the tile reads a little later, in the next bundle once it is through with its own:
 // far enough ahead for memory to answer, near enough for the first-level cache to hold it.
 class Prefetch {
  public:

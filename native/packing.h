@@ -17,7 +17,7 @@ struct RawWeight {
 // How `weight` is to be packed: everything of Panels but the memory.
 Panels plan_panels(const RawWeight& weight);
 
-// Bytes of all panels; a multiple of 64.
+// Bytes of all bundles; a multiple of 64.
 int64_t panel_bytes(const Panels& panels);
 
 // Fills the panels at `destination` (zeroed, 64-byte aligned), which panels.data then points to. Returns whether all

@@ -101,6 +101,11 @@ class ThreadPool {
   std::mutex run_mutex_;
   HugeMemory scratch_;
   std::vector<Worker> workers_;
+  // Of each worker: the phase in which its share was claimed from last, and how many pieces of it were.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> state{0};
+  };
+  std::vector<Share> shares_;
   std::vector<std::thread> threads_;
   Task task_ = nullptr;
   const void* context_ = nullptr;
@@ -110,11 +115,6 @@ class ThreadPool {
   // The current phase, the workers that hold a piece of it, and the next piece. A worker lags behind by less than a
   // task, so a few bits of the phase are enough.
   alignas(64) std::atomic<uint64_t> state_{0};
-  // Of each worker: the phase in which its share was claimed from last, and how many pieces of it were.
-  struct alignas(64) Share {
-    std::atomic<uint64_t> state{0};
-  };
-  std::vector<Share> shares_;
   WaitableNumber phase_;        // the latest that began
   WaitableNumber task_number_;  // of the latest task
   WaitableNumber attendance_;   // workers in the task besides the caller, and whether more may come

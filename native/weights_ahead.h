@@ -1,6 +1,7 @@
 // Weights that a worker will read soon, fetched while it waits for others.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -8,7 +9,7 @@
 
 namespace octavo {
 
-// The first panels of a worker's share of a linear layer: with few rows, reading weights takes most of a step, and memory
+// The first panels of a worker's share of a linear layer, or of what lies behind it in the same part: with few rows, reading weights takes most of a step, and memory
 // would have nothing to do while the workers norm, rotate or attend.
 class WeightsAhead {
  public:
@@ -19,8 +20,9 @@ class WeightsAhead {
     const int64_t begin = share_begin(num_pieces, worker.index, worker.count);
     if (begin == share_begin(num_pieces, worker.index + 1, worker.count)) return;  // more workers than pieces
     const PanelPiece first = find_panels(op, piece_panels, begin);
-    next_ = op.parts[first.part].bundle_of(first.panel);
-    left_ = kMostBytes;
+    const Panels& part = op.parts[first.part];
+    next_ = part.bundle_of(first.panel);
+    left_ = std::min(kMostBytes, part.bundle_of(part.num_panels() + panels_in_bundle(part.kind) - 1) - next_);
   }
 
   const std::byte* next() const { return next_; }

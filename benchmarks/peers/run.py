@@ -136,7 +136,12 @@ def measure_limits(engine: EngineProcess, repetition: int, plan: Plan, log: Log)
     with Meter() as meter:
         limits = engine.run([], 0, timeout=plan.timeout)["limits"]
     log.add(
-        "limits", repetition=repetition, limits=limits, others=round(meter.others, 4), clean=meter.is_clean
+        "limits",
+        engine=engine.name,
+        repetition=repetition,
+        limits=limits,
+        others=round(meter.others, 4),
+        clean=meter.is_clean,
     )
 
 

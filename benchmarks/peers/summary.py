@@ -158,13 +158,18 @@ def _notes(records: Records) -> list[str]:
 def _bandwidth_notes(records: Records) -> list[str]:
     """What share of the read bandwidth, measured just before, Octavo's single stream reaches."""
     notes = []
-    bandwidths = {r.get("repetition"): r["limits"]["read"] for r in records if r["record"] == "limits"}
+    bandwidths = {
+        (r.get("engine"), r.get("repetition")): r["limits"]["read"]
+        for r in records
+        if r["record"] == "limits"
+    }
     for record in records:
         weights = record.get("settings", {}).get("step_weight_bytes")
         runs, _ = counted(records, record.get("engine", ""), "W3")
         if record["record"] == "engine" and weights and runs:
             rates = {run["repetition"]: run["decode_tokens_per_second"] for run in runs}
-            shares = [100 * rates[i] * weights / bandwidths[i] for i in rates if i in bandwidths]
+            before = {i: bandwidths.get((record["engine"], i)) for i in rates}
+            shares = [100 * rates[i] * weights / read for i, read in before.items() if read]
             notes.append(
                 f"W3 of {record['engine']}: {significant(statistics.median(rates.values()))} decoded tok/s × "
                 f"{weights / 1e6:.1f} MB of weights"

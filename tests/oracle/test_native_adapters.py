@@ -41,7 +41,7 @@ def random_case(seed: int, *, bias: bool, accumulate: bool) -> OpCase:
     case = linear_case(
         rng,
         quantizations=rng.choice(formats, rng.integers(1, 4)).tolist(),
-        rows_per_part=int(rng.choice([1, 15, 24, 48, 300])),
+        rows_per_part=int(rng.choice([3, 15, 24, 48, 300])),
         columns=256,
         num_tokens=sum(lengths),
         bias=bias,

@@ -103,6 +103,32 @@ def test_parts_bias_and_residual(isa: str):
     assert_same_bits(run_linear(x, parts, bias=bias, residual=residual, isa=isa), residual + biased)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("num_threads", [1, 3, 24])
+@pytest.mark.parametrize("num_tokens", [1, 2, 8, 9])
+@pytest.mark.parametrize("kinds", [("Q4_1", "F16", "Q8_0"), ("F16", "Q4_1")])
+def test_parts_of_several_kinds_and_pieces(isa, num_threads, num_tokens, kinds):
+    """Pieces of several bundles, of which the last is half empty; few rows of floats take four panels at once."""
+    rng = np.random.default_rng(7)
+    widths = (1030, 33, 17)
+    parts = [
+        random_weight(rng, (width, 64), Quantization(kind))
+        for width, kind in zip(widths, kinds, strict=False)
+    ]
+    x = random_rows(rng, num_tokens, 64)
+    products = np.concatenate([linear_emulation.linear(x, part) for part in parts], axis=1)
+    assert_same_bits(run_linear(x, parts, isa=isa, num_threads=num_threads), products)
+
+
+def test_row_blocks_of_several_parts():
+    """So deep that few rows fill a second-level cache, and the work is cut along both."""
+    rng = np.random.default_rng(8)
+    parts = [random_weight(rng, (width, 16384), Quantization("Q4_1")) for width in (40, 17)]
+    x = random_rows(rng, 40, 16384)
+    products = np.concatenate([linear_emulation.linear(x, part) for part in parts], axis=1)
+    assert_same_bits(run_linear(x, parts, num_threads=3), products)
+
+
 @settings(deadline=None, max_examples=25)
 @given(
     quantization=st.sampled_from(FORMATS),

@@ -29,8 +29,15 @@ def records():
     runs += [record("slow", "W1", 50.0), record("fast", "W1", 100.0), record("fast", "W1", 9.0, clean=False)]
     runs += [record("octavo model", "W2", 5.0), record("slow", "W2", 40.0), record("fast", "W2", 20.0)]
     runs += [record("octavo model", "W3", 150.0), record("slow", "W3", 40.0, clean=False)]
-    limits = {"record": "limits", "started": "2", "repetition": 0, "limits": {"read": 20e9}}
-    return [*engines, *runs, limits]
+    limits = {
+        "record": "limits",
+        "started": "2",
+        "engine": "octavo model",
+        "repetition": 0,
+        "limits": {"read": 20e9},
+    }
+    other = {**limits, "engine": "octavo other", "limits": {"read": 1e9}}
+    return [*engines, *runs, limits, other]
 
 
 def test_ratios_are_to_the_best_peer_in_the_right_direction(records):
