@@ -108,7 +108,7 @@ def test_parts_bias_and_residual(isa: str):
 @pytest.mark.parametrize("num_tokens", [1, 2, 8, 9])
 @pytest.mark.parametrize("kinds", [("Q4_1", "F16", "Q8_0"), ("F16", "Q4_1")])
 def test_parts_of_several_kinds_and_pieces(isa, num_threads, num_tokens, kinds):
-    """Pieces of several bundles, of which the last is half empty; few rows of floats take four panels at once."""
+    """Pieces of several bundles, the last half empty; few rows of floats take four panels at once."""
     rng = np.random.default_rng(7)
     widths = (1030, 33, 17)
     parts = [
