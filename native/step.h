@@ -129,7 +129,7 @@ int64_t claim(Worker& worker, int64_t count);
 // count or more is returned. A phase, what is between two barriers, has one kind of claim alone, and always the same count.
 int64_t claim_nearby(Worker& worker, int64_t count);
 
-// Where the share of a worker begins; that of the last one ends at `count`, which is the share of worker num_workers.
+// Where the share of a worker begins, and that of the one before it ends.
 inline int64_t share_begin(int64_t count, int32_t worker, int32_t num_workers) { return count * worker / num_workers; }
 
 // Returns once all that was claimed since the last one is done, and visible. Before, a worker has to have claimed until

@@ -193,7 +193,8 @@ void ThreadPool::leave() {
   if (attendance_.add(-uint32_t{1}) == 0) attendance_.wake();
 }
 
-// Makes the worker one that holds a piece, and takes so many from the counter, perhaps none. `state` becomes what it was before. False: the phase is over.
+// Makes the worker one that holds a piece, and takes so many from the counter, perhaps none. `state` becomes what it was
+// before. False: the phase is over.
 bool ThreadPool::enter_phase(Worker& worker, uint64_t pieces, uint64_t& state) {
   state = state_.load(std::memory_order_acquire);
   do {

@@ -9,8 +9,8 @@
 
 namespace octavo {
 
-// The first panels of a worker's share of a linear layer, or of what lies behind it in the same part: with few rows, reading weights takes most of a step, and memory
-// would have nothing to do while the workers norm, rotate or attend.
+// The first panels of a worker's share of a linear layer, and what lies behind them in the same part: with few rows,
+// reading weights takes most of a step, and memory would have nothing to do while the workers norm, rotate or attend.
 class WeightsAhead {
  public:
   WeightsAhead() = default;  // nothing
