@@ -69,7 +69,7 @@ def watch_parts(stop_watch: StopWatch, built: Built) -> None:
     stop_watch.watch("sampling", runner, "submit")
     stop_watch.watch("batch", runner._rows, "apply")
     stop_watch.watch("batch", runner._input_batch, "fill")
-    stop_watch.watch("batch", runner._interpreter, "run")
+    stop_watch.watch("batch", runner._interpreter, "run_and_sample")
     stop_watch.watch("update", engine.core.scheduler, "update")
     stop_watch.watch("telemetry", engine.telemetry, "step_began")
     stop_watch.watch("telemetry", engine.telemetry, "step_ended")

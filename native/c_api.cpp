@@ -84,6 +84,10 @@ int32_t octavo_program_step(void* program, const OctavoStep* step) {
   return guarded([&] { object<octavo::Program>(program).step(*step); });
 }
 
+int32_t octavo_program_step_and_sample(void* program, const OctavoStep* step, const OctavoSampling* sampling) {
+  return guarded([&] { object<octavo::Program>(program).step_and_sample(*step, *sampling); });
+}
+
 int32_t octavo_program_logits(void* program, const int32_t* rows, int32_t num_rows) {
   return guarded([&] { object<octavo::Program>(program).logits(rows, num_rows); });
 }
@@ -104,6 +108,14 @@ int64_t octavo_program_adapter_bytes(void* program) { return static_cast<octavo:
 
 void octavo_program_share_passes(void* program, int32_t share) {
   static_cast<octavo::Program*>(program)->share_passes(share != 0);
+}
+
+void octavo_program_begin_early(void* program, int32_t begin) {
+  static_cast<octavo::Program*>(program)->begin_early(begin != 0);
+}
+
+int64_t octavo_program_num_early_steps(void* program) {
+  return static_cast<octavo::Program*>(program)->num_early_steps();
 }
 
 int32_t octavo_program_num_shared_passes(void* program) {

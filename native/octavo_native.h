@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define OCTAVO_ABI_VERSION 7
+#define OCTAVO_ABI_VERSION 8
 #define OCTAVO_BAD_WEIGHT 2  // the code if a weight of the model is at fault; every other failure is 1
 #define OCTAVO_API extern "C" [[gnu::visibility("default")]]
 
@@ -147,6 +147,10 @@ OCTAVO_API int32_t octavo_kv_copy_blocks(void* kv, void* pool, const int32_t* pa
 OCTAVO_API int32_t octavo_program_create(const OctavoProgramSpec* spec, void* pool, void* kv, void** program);
 OCTAVO_API void octavo_program_destroy(void* program);
 OCTAVO_API int32_t octavo_program_step(void* program, const OctavoStep* step);
+// The same, and a token for each of its logit rows: sampling->logits is not read. If every request is likely to go on with
+// its token, the other threads begin with that step before this returns: rows and logits of this step are then gone, and if
+// the next step is another one, or anything else is run, it is given up, and slots behind the ends of the requests hold anything.
+OCTAVO_API int32_t octavo_program_step_and_sample(void* program, const OctavoStep* step, const OctavoSampling* sampling);
 OCTAVO_API int32_t octavo_program_logits(void* program, const int32_t* rows, int32_t num_rows);
 // [rows of the last step or logits call, vocabulary]; moves when a call needs more rows than any before.
 OCTAVO_API const float* octavo_program_logits_data(void* program);
@@ -158,6 +162,10 @@ OCTAVO_API int32_t octavo_program_set_adapter(void* program, int32_t slot, const
 OCTAVO_API int64_t octavo_program_adapter_bytes(void* program);
 // Whether requests that begin with the same blocks read them together, as they do at first. Changes no bit.
 OCTAVO_API void octavo_program_share_passes(void* program, int32_t share);
+// Whether octavo_program_step_and_sample begins with the next step, as it does at first. Changes no bit.
+OCTAVO_API void octavo_program_begin_early(void* program, int32_t begin);
+// Since the start: steps that had begun when they were asked for.
+OCTAVO_API int64_t octavo_program_num_early_steps(void* program);
 // Of the last step: runs of partitions that several requests read together.
 OCTAVO_API int32_t octavo_program_num_shared_passes(void* program);
 

@@ -7,6 +7,7 @@
 
 #include "error.h"
 #include "isa.h"
+#include "sampler.h"
 #include "step_check.h"
 
 namespace octavo {
@@ -156,24 +157,59 @@ size_t Program::scratch_bytes_for(const StepView& step) const {
 void Program::set_adapter(int32_t slot, const OctavoLowRank* pairs, int32_t num_pairs) {
   auto adapter = num_pairs == 0 ? nullptr : std::make_unique<Adapter>(pairs, num_pairs, compiled_.linears);
   const std::lock_guard lock(mutex_);
+  pool_.give_up();
   adapters_.set(slot, std::move(adapter));
 }
 
 void Program::step(const OctavoStep& input) {
   const std::lock_guard lock(mutex_);
+  compute(input);
+}
+
+void Program::step_and_sample(const OctavoStep& input, OctavoSampling sampling) {
+  const std::lock_guard lock(mutex_);
+  check(sampling.num_rows == input.num_logit_rows && sampling.vocab_size == compiled_.head_width,
+        "logits to sample from are those of the step");
+  compute(input);
+  sampling.logits = logits_data();
+  sample(sampling, kernels_, pool_);
+  begin_next(input, sampling);
+}
+
+void Program::compute(const OctavoStep& input) {
+  next_has_begun_ = false;
+  if (next_.is(input) && pool_.finish(next_started_)) {
+    ++num_early_steps_;
+    return;
+  }
+  pool_.give_up();
   prepare(input);
-  pool_.run([this](Worker& worker) {
-    worker.kv_ahead = {};  // that of an earlier step points into its arrays
-    const bool adapts = all_rows_.view.adapters.num_groups > 0;
-    run_ops(adapts ? compiled_.adapter_ops : compiled_.ops, all_rows_.view, worker);
-    if (all_rows_.view.num_logit_rows > 0) run_ops(compiled_.head_ops, rows_of_head(), worker);
-  });
+  pool_.run(body_);
+}
+
+// While the caller looks at the tokens, its thread is all that it needs. With more rows nothing is gained by it: they do not
+// wait for memory, and more often need another block.
+void Program::begin_next(const OctavoStep& input, const OctavoSampling& sampling) {
+  if (!begins_early_ || pool_.size() == 1 || !has_kv_ || input.num_tokens > kFewRows) return;
+  if (std::any_of(sampling.out.failed, sampling.out.failed + sampling.num_rows, [](uint8_t failed) { return failed != 0; })) return;
+  if (sampling.vocab_size > compiled_.vocab_size || !next_.predict(input, sampling.token_ids, kv_.block_size)) return;
+  prepare(next_.step());
+  next_has_begun_ = true;
+  next_started_ = pool_.start(body_);
+}
+
+void Program::run_step(Worker& worker) {
+  worker.kv_ahead = {};  // that of an earlier step points into its arrays
+  const bool adapts = all_rows_.view.adapters.num_groups > 0;
+  run_ops(adapts ? compiled_.adapter_ops : compiled_.ops, all_rows_.view, worker);
+  if (all_rows_.view.num_logit_rows > 0) run_ops(compiled_.head_ops, rows_of_head(), worker);
 }
 
 void Program::logits(const int32_t* rows, int32_t num_rows) {
   const std::lock_guard lock(mutex_);
   check(compiled_.head_width > 0, "the program has no output head");
   check(has_step_, "the last step did not run: there are no logits");
+  check(!next_has_begun_, "the next step has begun: the rows of the last one are gone");
   check(!drops_rows_, "the last step kept nothing but its logit rows: there are no other logits");
   check_logit_rows(rows, num_rows, all_rows_.view.num_tokens);
   make_room_for_logits(num_rows);

@@ -13,6 +13,7 @@
 #include "kv_store.h"
 #include "logit_rows.h"
 #include "memory.h"
+#include "next_step.h"
 #include "octavo_native.h"
 #include "packing.h"
 #include "rope_table.h"
@@ -75,13 +76,20 @@ class Program {
  public:
   // `kv` may be null if no op uses the cache.
   Program(const OctavoProgramSpec& spec, ThreadPool& pool, KvStore* kv);
+  ~Program() { pool_.give_up(); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
 
   void step(const OctavoStep& input);
+  // `sampling` without logits: it is of those of the step. Then the step that follows if nothing happens begins.
+  void step_and_sample(const OctavoStep& input, OctavoSampling sampling);
   void logits(const int32_t* rows, int32_t num_rows);
 
   const float* logits_data() const { return reinterpret_cast<const float*>(logits_.data()); }
   float* slot_data(int32_t slot) const;
   void share_passes(bool share) { shares_passes_ = share; }
+  void begin_early(bool begin) { begins_early_ = begin; }
+  int64_t num_early_steps() const { return num_early_steps_; }
   int32_t num_shared_passes() const { return all_rows_.view.shared.num_passes; }
   void set_adapter(int32_t slot, const OctavoLowRank* pairs, int32_t num_pairs);
   int64_t adapter_bytes() const { return adapters_.num_bytes(); }
@@ -95,11 +103,20 @@ class Program {
     SharedPrefixes shared_prefixes;
   };
 
+  // What the workers run, of the step that is prepared.
+  struct StepBody {
+    Program& program;
+    void operator()(Worker& worker) const { program.run_step(worker); }
+  };
+
   void make_room_for_logits(int32_t num_rows);
   void prepare(const OctavoStep& input);
   void find_adapters_and_passes(RowsOfStep& rows, const OctavoStep& input);
   size_t scratch_bytes_for(const StepView& step) const;
   const StepView& rows_of_head() const { return drops_rows_ ? logit_rows_.view : all_rows_.view; }
+  void compute(const OctavoStep& input);
+  void begin_next(const OctavoStep& input, const OctavoSampling& sampling);
+  void run_step(Worker& worker);
   WeightsAhead weights_after(const std::vector<BoundOp>& ops, size_t index, const StepView& step,
                              const Worker& worker) const;
   void run_ops(const std::vector<BoundOp>& ops, const StepView& all, Worker& worker);
@@ -125,6 +142,12 @@ class Program {
   LogitRowsOfStep logit_rows_of_step_;
   bool drops_rows_ = false;
   bool has_step_ = false;  // the one that these are of was ready to run
+  const StepBody body_{*this};
+  bool begins_early_ = true;
+  NextStep next_;
+  bool next_has_begun_ = false;
+  uint32_t next_started_ = 0;  // what the pool knows it by, unless it was given up
+  int64_t num_early_steps_ = 0;
 };
 
 }  // namespace octavo

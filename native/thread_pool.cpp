@@ -138,6 +138,7 @@ ThreadPool::ThreadPool(int32_t num_threads) {
 }
 
 ThreadPool::~ThreadPool() {
+  give_up();
   ends_.store(true, std::memory_order_release);
   task_number_.add(1);
   task_number_.wake();
@@ -151,18 +152,44 @@ void ThreadPool::grow_scratch(size_t bytes_per_worker) {
   for (size_t i = 0; i < workers_.size(); ++i) workers_[i].scratch = scratch_.data() + bytes_per_worker * i;
 }
 
-void ThreadPool::run_task(Task task, const void* context) {
-  const DefaultFloatingPoint floating_point;
+void ThreadPool::begin_task(Task task, const void* context) {
   task_ = task;
   context_ = context;
   first_phase_ = workers_[0].phase;
   attendance_.add(kMayAttend);
   task_number_.add(1);
   task_number_.wake();
-  task(context, workers_[0]);
+}
+
+void ThreadPool::end_task() {
+  const DefaultFloatingPoint floating_point;
+  task_(context_, workers_[0]);
   barrier(workers_[0]);
   // All work is done; whoever has not noticed yet may still look at the task.
   if (attendance_.add(kMayAttend) != 0) attendance_.wait_until([](uint32_t workers) { return workers == 0; });
+}
+
+bool ThreadPool::finish(uint32_t started) {
+  const std::lock_guard lock(run_mutex_);
+  if (!has_started_ || task_number_.load() != started) return false;
+  has_started_ = false;
+  end_task();
+  return true;
+}
+
+void ThreadPool::give_up() {
+  const std::lock_guard lock(run_mutex_);
+  give_up_started();
+}
+
+// Nobody gets a piece any more, so the caller is through at once, and the others are after the one that they hold. Whoever
+// leaves a phase with pieces in it has seen this, and so has whoever enters a later one: nothing reads what was not done.
+void ThreadPool::give_up_started() {
+  if (!has_started_) return;
+  has_started_ = false;
+  gives_up_.store(true, std::memory_order_relaxed);
+  end_task();
+  gives_up_.store(false, std::memory_order_relaxed);
 }
 
 void ThreadPool::work(Worker& worker) {
@@ -206,6 +233,7 @@ bool ThreadPool::enter_phase(Worker& worker, uint64_t pieces, uint64_t& state) {
 }
 
 int64_t ThreadPool::claim(Worker& worker, int64_t count) {
+  if (gives_up_.load(std::memory_order_relaxed)) return INT64_MAX;
   const uint64_t pieces = static_cast<uint64_t>(count);
   if (worker.holds_piece) return static_cast<int64_t>(piece_of(state_.fetch_add(pieces, std::memory_order_relaxed)));
   uint64_t state;
@@ -215,6 +243,7 @@ int64_t ThreadPool::claim(Worker& worker, int64_t count) {
 // While a worker holds a piece the phase cannot end, so shares are of this phase or, not claimed from yet, of an earlier
 // one.
 int64_t ThreadPool::claim_nearby(Worker& worker, int64_t count) {
+  if (gives_up_.load(std::memory_order_relaxed)) return INT64_MAX;
   uint64_t entered;
   if (!worker.holds_piece && !enter_phase(worker, 0, entered)) return INT64_MAX;
   for (int32_t i = 0; i < worker.count; ++i) {

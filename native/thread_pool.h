@@ -76,8 +76,27 @@ class ThreadPool {
   void run(const Body& body, size_t scratch_bytes = kWorkerScratchBytes) {
     const std::lock_guard lock(run_mutex_);
     grow_scratch(scratch_bytes);
-    run_task([](const void* context, Worker& worker) { (*static_cast<const Body*>(context))(worker); }, &body);
+    give_up_started();
+    begin_task(call_body<Body>, &body);
+    end_task();
   }
+
+  // The same in two calls: from `start` on the other workers run the body, which lives until `finish`, and with that the
+  // caller joins them. Returns what `finish` wants to know. Whatever else is run meanwhile makes the pool give the body up.
+  template <class Body>
+  uint32_t start(const Body& body) {
+    const std::lock_guard lock(run_mutex_);
+    give_up_started();
+    begin_task(call_body<Body>, &body);
+    has_started_ = true;
+    return task_number_.load();
+  }
+
+  // False: the body was given up, and some of its work never done.
+  bool finish(uint32_t started);
+
+  // Returns when no worker is in a body that was started, and not finished; from now on its work is left undone.
+  void give_up();
 
   int64_t claim(Worker& worker, int64_t count);
   int64_t claim_nearby(Worker& worker, int64_t count);
@@ -89,7 +108,13 @@ class ThreadPool {
   using Task = void (*)(const void* context, Worker& worker);
 
   void grow_scratch(size_t bytes_per_worker);
-  void run_task(Task task, const void* context);
+  template <class Body>
+  static void call_body(const void* context, Worker& worker) {
+    (*static_cast<const Body*>(context))(worker);
+  }
+  void begin_task(Task task, const void* context);
+  void end_task();
+  void give_up_started();
   void work(Worker& worker);
   bool attend();
   void leave();
@@ -110,6 +135,8 @@ class ThreadPool {
   Task task_ = nullptr;
   const void* context_ = nullptr;
   uint32_t first_phase_ = 0;  // of the task
+  bool has_started_ = false;  // a task that is not finished
+  std::atomic<bool> gives_up_{false};
   std::atomic<bool> ends_{false};
 
   // The current phase, the workers that hold a piece of it, and the next piece. A worker lags behind by less than a

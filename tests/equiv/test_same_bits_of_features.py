@@ -76,13 +76,13 @@ class Poisoned:
     def __getattr__(self, name):
         return getattr(self.interpreter, name)
 
-    def run(self, step):
+    def run_and_sample(self, step, sampling_input):
         logits = self.interpreter.run(step)
         self.num_runs += 1
         if self.num_runs > 2 and len(logits) > 2 and not self.num_poisoned:
             logits[1, 7] = math.nan
             self.num_poisoned += 1
-        return logits
+        return self.interpreter.sampler.sample(logits, sampling_input), logits
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
@@ -90,7 +90,7 @@ def test_a_nan_in_one_row_fails_that_request_alone(session, params):
     alone = [session().bits(text, params) for text in TEXTS[:4]]
     s = session()
     runner = s.built.engine.core.runner
-    runner._interpreter = poisoned = Poisoned(runner._interpreter)
+    runner._sampling._interpreter = poisoned = Poisoned(runner._interpreter)
     names = [s.add(text, params) for text in TEXTS[:4]]
     outputs = s.finish()
     choices = [outputs[name].outputs[0] for name in names]

@@ -9,7 +9,8 @@ import numpy as np
 from octavo.bench.kernel_case import KernelCase, KernelOptions, PreparedKernel, largest_error, make_native
 from octavo.bench.limits import run_seconds
 from octavo.bench.spread import Spread
-from octavo.kernels.interpreter import FloatArray, StepInput
+from octavo.kernels.arrays import FloatArray
+from octavo.kernels.interpreter import StepInput
 from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.program import Buffer, Program
 from octavo.kernels.reference import ReferenceInterpreter

@@ -5,7 +5,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from octavo.kernels.interpreter import FloatArray, StepInput
+from octavo.kernels.arrays import FloatArray
+from octavo.kernels.interpreter import StepInput
 from octavo.kernels.native import NativeInterpreter
 from octavo.kernels.program import Buffer, Program
 from octavo.kernels.reference import ReferenceInterpreter

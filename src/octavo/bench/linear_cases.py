@@ -17,7 +17,7 @@ from octavo.bench.kernel_case import (
 )
 from octavo.bench.machine import last_level_cache
 from octavo.kernels.activation_quantization import INTEGER_QUANTIZATIONS
-from octavo.kernels.interpreter import FloatArray
+from octavo.kernels.arrays import FloatArray
 from octavo.kernels.program import Program
 from octavo.kernels.quantization import bytes_per_row
 from octavo.kernels.weight import Quantization, Weight

@@ -13,7 +13,7 @@ from octavo.bench.kernel_case import (
     program_error,
     rows_only_step,
 )
-from octavo.kernels.interpreter import FloatArray
+from octavo.kernels.arrays import FloatArray
 from octavo.kernels.native_library import load_library
 from octavo.kernels.native_pool import NativePool
 from octavo.kernels.native_sampler import NativeSampler

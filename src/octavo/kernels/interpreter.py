@@ -8,13 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.kernels.adapter import Adapter
+from octavo.kernels.arrays import FloatArray, IntArray
 from octavo.kernels.program import Buffer
+from octavo.kernels.sampling import SamplingInput, SamplingOutput
 from octavo.kv.spec import KVCacheSpec
-
-IntArray = npt.NDArray[np.int32]
-IndexArray = npt.NDArray[np.intp]
-"""Places in arrays, in the type that numpy indexes with fastest."""
-FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +81,17 @@ class Interpreter(Protocol):
         Returns:
             Logits [num_logit_rows, vocab_size], float32, valid until the next call of this interpreter.
             Without a head the array is empty.
+        """
+        ...
+
+    def run_and_sample(
+        self, step: StepInput, sampling_input: SamplingInput
+    ) -> tuple[SamplingOutput, FloatArray]:
+        """`run`, and a token for each of its logit rows.
+
+        Returns:
+            The tokens, and the logits [num_logit_rows, vocab_size] for whoever asks why a row failed. If none
+            did and ``only_logit_rows`` is set, they may be gone: the next step may have begun.
         """
         ...
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from octavo.errors import EngineError
-from octavo.kernels.interpreter import IntArray, StepInput
+from octavo.kernels.arrays import IntArray
+from octavo.kernels.interpreter import StepInput
 
 
 def fewer_rows(step: StepInput) -> StepInput | None:

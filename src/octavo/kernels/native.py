@@ -8,14 +8,16 @@ import numpy as np
 
 from octavo.errors import EngineError
 from octavo.kernels.adapter import Adapter, placed_pairs
-from octavo.kernels.interpreter import FloatArray, IntArray, StepInput
+from octavo.kernels.arrays import FloatArray, IntArray
+from octavo.kernels.interpreter import StepInput
 from octavo.kernels.native_kv import NativeKVStore
 from octavo.kernels.native_library import LowRankStruct, StepStruct, address, as_int32, load_library
 from octavo.kernels.native_object import NativeHandle, NativeObject
 from octavo.kernels.native_pool import NativePool
 from octavo.kernels.native_program import ProgramStructs, Progress
-from octavo.kernels.native_sampler import NativeSampler
+from octavo.kernels.native_sampler import NativeSampler, PreparedSampling
 from octavo.kernels.program import Buffer, Program
+from octavo.kernels.sampling import SamplingInput, SamplingOutput
 from octavo.kernels.select import available_threads, choose_isa
 from octavo.kv.spec import KVCacheSpec
 
@@ -65,6 +67,7 @@ class NativeInterpreter:
         self._max_num_tokens = max_num_tokens
         self._num_tokens = 0
         self._prepared: _PreparedStep | None = None
+        self._prepared_sampling: PreparedSampling | None = None
         num_threads = available_threads() if num_threads is None else num_threads
         with ExitStack() as opened:
             self._pool = opened.enter_context(closing(NativePool(num_threads, library=self._library)))
@@ -82,7 +85,7 @@ class NativeInterpreter:
     @property
     def weight_bytes(self) -> int:
         """Memory of the packed weights."""
-        with self._program.opened() as program:
+        with self._program as program:
             return self._library.get("octavo_program_weight_bytes", program.address)
 
     def share_passes(self, share: bool) -> None:
@@ -90,13 +93,27 @@ class NativeInterpreter:
 
         It does so at first. No bit depends on it: turning it off is for tests and measurements.
         """
-        with self._program.opened() as program:
+        with self._program as program:
             self._library.get("octavo_program_share_passes", program.address, share)
+
+    def begin_early(self, begin: bool) -> None:
+        """Whether `run_and_sample` begins with the step after this one, if it can tell which that will be.
+
+        It does so at first. No bit depends on it: turning it off is for tests and measurements.
+        """
+        with self._program as program:
+            self._library.get("octavo_program_begin_early", program.address, begin)
+
+    @property
+    def num_early_steps(self) -> int:
+        """Steps since the start that had begun when they were asked for."""
+        with self._program as program:
+            return self._library.get("octavo_program_num_early_steps", program.address)
 
     @property
     def num_shared_passes(self) -> int:
         """Runs of partitions of 256 tokens that several requests of the last step read together."""
-        with self._program.opened() as program:
+        with self._program as program:
             return self._library.get("octavo_program_num_shared_passes", program.address)
 
     def run(self, step: StepInput) -> FloatArray:
@@ -110,14 +127,40 @@ class NativeInterpreter:
             EngineError: an array is out of range (a block id, a token id, a position, …), or the interpreter
                 is closed; nothing was run.
         """
-        with self._program.opened() as program:
-            if self._prepared is None or not self._prepared.serves(step):
-                self._prepared = _PreparedStep(step)
-            self._library.call("octavo_program_step", program.address, ctypes.byref(self._prepared.struct))
-            self._num_tokens = len(step.token_ids)
-            if self._prepared.logits is None:
-                self._prepared.logits = self._logits(program, len(step.logit_rows))
-            return self._prepared.logits
+        with self._program as program:
+            prepared = self._prepare(step)
+            self._library.call("octavo_program_step", program.address, ctypes.byref(prepared.struct))
+            return self._logits_of(prepared, program)
+
+    def run_and_sample(
+        self, step: StepInput, sampling_input: SamplingInput
+    ) -> tuple[SamplingOutput, FloatArray]:
+        """`run`, and a token for each of its logit rows, in one call; the other threads work between calls.
+
+        If each request has one row, goes on in the blocks that it has, and ``only_logit_rows`` is set, they
+        begin with the step in which every request computes its token. If the next call is that step, it joins
+        them; if it is another one, or anything else runs, what they did is forgotten.
+
+        Returns:
+            The tokens, valid until the next call of this interpreter, and the logits for whoever asks why a
+            row failed; if none did they may be gone.
+
+        Raises:
+            ValueError: an array for sampling has another shape than the number of logit rows asks for.
+            EngineError: an array is out of range, or the interpreter is closed; no token was sampled.
+        """
+        with self._program as program:
+            prepared = self._prepare(step)
+            sampling, shape = self._prepared_sampling, (len(step.logit_rows), self._vocab_size)
+            if sampling is None or not sampling.serves(sampling_input, shape):
+                sampling = self._prepared_sampling = PreparedSampling(sampling_input, shape)
+            self._library.call(
+                "octavo_program_step_and_sample",
+                program.address,
+                ctypes.byref(prepared.struct),
+                ctypes.byref(sampling.struct),
+            )
+            return sampling.answer, self._logits_of(prepared, program)
 
     def logits(self, rows: IntArray) -> FloatArray:
         """The head alone, for other rows of the step that ran last; same validity as `run`'s result.
@@ -128,7 +171,7 @@ class NativeInterpreter:
         """
         row_ids = as_int32(rows)
         self._prepared = None  # more rows than ever before have their logits elsewhere from now on
-        with self._program.opened() as program:
+        with self._program as program:
             self._library.call("octavo_program_logits", program.address, address(row_ids), len(row_ids))
             return self._logits(program, len(row_ids))
 
@@ -154,7 +197,7 @@ class NativeInterpreter:
                 for placed, (a, b) in zip(pairs, matrices, strict=True)
             )
         )
-        with self._program.opened() as program:
+        with self._program as program:
             self._library.call("octavo_program_set_adapter", program.address, slot, structs, len(pairs))
 
     def read(self, buffer: Buffer) -> FloatArray:
@@ -175,7 +218,7 @@ class NativeInterpreter:
         self._prepared = None  # whose logits are the program's memory
 
     def _create_program(self, structs: ProgramStructs) -> NativeObject:
-        with self._pool.opened() as pool, self.kv_store.opened() as kv:
+        with self._pool as pool, self.kv_store as kv:
             handle = NativeHandle(
                 self._library,
                 "program",
@@ -186,6 +229,17 @@ class NativeInterpreter:
             )
         return NativeObject(handle, "interpreter", self._pool.lock)
 
+    def _prepare(self, step: StepInput) -> "_PreparedStep":
+        if self._prepared is None or not self._prepared.serves(step):
+            self._prepared = _PreparedStep(step)
+        return self._prepared
+
+    def _logits_of(self, step: "_PreparedStep", program: NativeHandle) -> FloatArray:
+        self._num_tokens = step.struct.num_tokens
+        if step.logits is None:
+            step.logits = self._logits(program, step.struct.num_logit_rows)
+        return step.logits
+
     def _logits(self, program: NativeHandle, num_rows: int) -> FloatArray:
         if not num_rows or not self._vocab_size:
             return np.empty((num_rows, self._vocab_size), dtype=np.float32)
@@ -193,7 +247,7 @@ class NativeInterpreter:
         return np.asarray(_Rows(program, data, (num_rows, self._vocab_size)))
 
     def _rows(self, buffer: Buffer) -> FloatArray:
-        with self._program.opened() as program:
+        with self._program as program:
             data = self._library.get("octavo_program_slot_data", program.address, self._slots[buffer.index])
             return np.asarray(_Rows(program, data, (self._max_num_tokens, buffer.width)))
 

@@ -69,7 +69,7 @@ class NativeKVStore(NativeObject):
             EngineError: there is no such layer or block, or the store is closed.
         """
         content: npt.NDArray[Any] = np.empty(self._block_shape, dtype=self.view_dtype)
-        with self.opened() as kv:
+        with self as kv:
             self._library.call("octavo_kv_read_block", kv.address, layer, block_id, address(content))
         return content
 
@@ -83,7 +83,7 @@ class NativeKVStore(NativeObject):
         if content.shape != self._block_shape:
             raise ValueError(f"a block has shape {self._block_shape}, got {content.shape}")
         stored = np.ascontiguousarray(content, dtype=self.view_dtype)
-        with self.opened() as kv:
+        with self as kv:
             self._library.call("octavo_kv_write_block", kv.address, layer, block_id, address(stored))
 
     def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
@@ -93,5 +93,5 @@ class NativeKVStore(NativeObject):
             EngineError: there is no such block (then nothing was copied), or the store is closed.
         """
         pairs = as_int32(list(copies)).reshape(-1, 2)
-        with self.opened() as kv, self._pool.opened() as pool:
+        with self as kv, self._pool as pool:
             self._library.call("octavo_kv_copy_blocks", kv.address, pool.address, address(pairs), len(pairs))

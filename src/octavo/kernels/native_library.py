@@ -14,7 +14,7 @@ import octavo.kernels
 from octavo.errors import ConfigError, EngineError, KernelUnavailableError, ModelLoadError
 from octavo.kernels.weight import Quantization
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 LIBRARY_NAME = "liboctavo_native.so"
 
 QUANTIZATION_CODES = {quantization: code for code, quantization in enumerate(Quantization)}
@@ -162,6 +162,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "octavo_program_create": (c_int32, [POINTER(ProgramStruct), _HANDLE, _HANDLE, _NEW_HANDLE]),
     "octavo_program_destroy": (None, [_HANDLE]),
     "octavo_program_step": (c_int32, [_HANDLE, POINTER(StepStruct)]),
+    "octavo_program_step_and_sample": (c_int32, [_HANDLE, POINTER(StepStruct), POINTER(SamplingStruct)]),
     "octavo_program_logits": (c_int32, [_HANDLE, c_void_p, c_int32]),
     "octavo_program_logits_data": (c_void_p, [_HANDLE]),
     "octavo_program_slot_data": (c_void_p, [_HANDLE, c_int32]),
@@ -169,6 +170,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "octavo_program_set_adapter": (c_int32, [_HANDLE, c_int32, POINTER(LowRankStruct), c_int32]),
     "octavo_program_adapter_bytes": (c_int64, [_HANDLE]),
     "octavo_program_share_passes": (None, [_HANDLE, c_int32]),
+    "octavo_program_begin_early": (None, [_HANDLE, c_int32]),
+    "octavo_program_num_early_steps": (c_int64, [_HANDLE]),
     "octavo_program_num_shared_passes": (c_int32, [_HANDLE]),
     "octavo_sample": (c_int32, [_HANDLE, c_char_p, POINTER(SamplingStruct)]),
     "octavo_logprobs": (c_int32, [_HANDLE, c_char_p, POINTER(SamplingStruct)]),

@@ -48,6 +48,7 @@ def _destroy(
 class NativeObject:
     """Lets one call at a time use a handle: none after `close`, none in a fork's child.
 
+    The handle is what a ``with`` block gets, for one call; meanwhile other threads wait, `close` among them.
     Threads of a pool serve one call at a time, so everything that runs on them shares the pool's lock.
 
     Args:
@@ -59,66 +60,40 @@ class NativeObject:
     def __init__(self, handle: NativeHandle, name: str, lock: threading.RLock) -> None:
         self.lock = lock
         self._handle: NativeHandle | None = handle
+        self._in_calls: list[NativeHandle] = []  # so that nothing is destroyed under a call
         self._name = name
         self._process_id = os.getpid()
 
-    def opened(self) -> "_Call":
-        """The handle, for the one call in the ``with`` block; other threads wait, `close` among them.
+    def __enter__(self) -> NativeHandle:
+        """Begin a call.
 
         Raises:
-            EngineError: it belongs to the parent process; on entering: it was closed.
+            EngineError: it was closed, or belongs to the parent process.
         """
-        self._check_process()
-        return _Call(self)  # no generator: that costs several times as much, in every step
-
-    def get_handle(self) -> NativeHandle:
-        """The handle, for whoever holds the lock.
-
-        Raises:
-            EngineError: it was closed.
-        """
-        if self._handle is None:
-            raise EngineError(f"the {self._name} is closed")
-        return self._handle
-
-    def close(self) -> None:
-        """Give the object back when the call under way is over; calling it again does nothing.
-
-        It is destroyed as soon as no other object and no array needs it. In a fork's child nothing happens:
-        the object is the parent's, and so may be whoever holds the lock.
-        """
-        if os.getpid() == self._process_id:
-            with self.lock:
-                self._handle = None
-
-    def _check_process(self) -> None:
         if os.getpid() != self._process_id:
             raise EngineError(
                 f"the {self._name} of process {self._process_id} cannot be used in its fork {os.getpid()}: "
                 "threads do not survive fork(); load the model in the child, or start that with method spawn"
             )
-
-
-class _Call:
-    """Holds an object's lock, and a reference so that nothing is destroyed under the call."""
-
-    __slots__ = ("_handle", "_object")
-
-    def __init__(self, native_object: NativeObject) -> None:
-        self._object = native_object
-        self._handle: NativeHandle | None = None
-
-    def __enter__(self) -> NativeHandle:
-        self._object.lock.acquire()
-        try:
-            self._handle = self._object.get_handle()
-        except BaseException:
-            self._object.lock.release()
-            raise
+        self.lock.acquire()
+        if self._handle is None:
+            self.lock.release()
+            raise EngineError(f"the {self._name} is closed")
+        self._in_calls.append(self._handle)
         return self._handle
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._object.lock.release()
-        self._handle = None
+        self._in_calls.pop()
+        self.lock.release()
+
+    def close(self) -> None:
+        """Give the object back when the call under way is over; calling it again does nothing.
+
+        It is destroyed as soon as no call, no other object and no array needs it. In a fork's child nothing
+        happens: the object is the parent's, and so may be whoever holds the lock.
+        """
+        if os.getpid() == self._process_id:
+            with self.lock:
+                self._handle = None

@@ -44,7 +44,7 @@ class NativeProbe:
 
     def _call(self, kind: _Kind, *, buffer: npt.NDArray[np.uint8] | None = None, repetitions: int = 0) -> int:
         operations = ctypes.c_int64()
-        with self._pool.opened() as pool:
+        with self._pool as pool:
             self._library.call(
                 "octavo_probe",
                 pool.address,

@@ -1,13 +1,12 @@
 """`NativeSampler`: logits to tokens in native code, one row per piece of work."""
 
 import ctypes
-import weakref
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from octavo.kernels.interpreter import FloatArray, IntArray
+from octavo.kernels.arrays import FloatArray, IntArray
 from octavo.kernels.native_library import (
     LogprobsStruct,
     NativeLibrary,
@@ -50,7 +49,6 @@ class NativeSampler:
     def __init__(self, *, library: NativeLibrary, pool: NativePool, isa: str) -> None:
         self._library, self._pool = library, pool
         self._isa = isa.encode()
-        self._latest: _Prepared | None = None
 
     def sample(self, logits: FloatArray, sampling_input: SamplingInput) -> SamplingOutput:
         """Choose a token for each row of ``logits`` [num_rows, vocab_size], which is not changed.
@@ -59,12 +57,12 @@ class NativeSampler:
             ValueError: an array has another shape than the number of rows asks for.
             EngineError: an index in an array is out of range, or the threads were given back.
         """
-        with self._pool.opened() as pool:
-            prepared = self._latest
-            if prepared is None or not prepared.serves(sampling_input, logits):
-                prepared = self._latest = _Prepared(sampling_input, logits)
+        prepared = PreparedSampling(sampling_input, logits.shape)
+        read_logits = _contiguous(logits, np.float32)
+        prepared.struct.logits = address(read_logits)
+        with self._pool as pool:
             self._library.call("octavo_sample", pool.address, self._isa, ctypes.byref(prepared.struct))
-            return prepared.output()
+        return prepared.answer
 
     def logprobs(self, logits: FloatArray, token_ids: IntArray, num_top: int) -> LogprobsOutput:
         """Log-probabilities of given tokens [num_rows] (prompt log-probabilities).
@@ -86,7 +84,7 @@ class NativeSampler:
             token_ids=address(tokens),
             out=_output_struct(output),
         )
-        with self._pool.opened() as pool:
+        with self._pool as pool:
             self._library.call("octavo_logprobs", pool.address, self._isa, ctypes.byref(struct))
         return output
 
@@ -123,25 +121,32 @@ def _check_input(
     return arrays
 
 
-class _Prepared:
-    """Arrays in the types that the library reads, and room for its answer, as `struct` says.
+class PreparedSampling:
+    """A `SamplingInput` in the types that the library reads, and room for its answer.
 
     Made once for arrays that come again, perhaps with other numbers in them.
+
+    Args:
+        source: the arrays.
+        shape: of the logits: (num_rows, vocab_size).
+
+    Attributes:
+        struct: what the library takes, all but the address of the logits.
+        answer: what it wrote last; where nobody asked for anything, nothing was written.
+
+    Raises:
+        ValueError: an array has another shape than the number of rows asks for.
     """
 
-    def __init__(self, source: SamplingInput, logits: FloatArray) -> None:
-        num_rows, vocab_size = logits.shape
-        self._source = source
-        self._logits = weakref.ref(logits)  # no more: they are memory of a program that somebody may close
+    def __init__(self, source: SamplingInput, shape: tuple[int, ...]) -> None:
+        num_rows, vocab_size = shape
+        self._source, self._shape = source, shape
         self._arrays = _check_input(source, num_rows, vocab_size)
-        read_logits = _contiguous(logits, np.float32)
-        self._copied_logits = None if read_logits is logits else read_logits
         # A copy would not show what the array holds the next time.
-        self._has_copies = self._copied_logits is not None or any(
-            array is not getattr(source, name) for name, array in self._arrays.items()
-        )
-        self._token_ids: IntArray = np.zeros(num_rows, np.int32)
-        self._answer = no_logprobs(num_rows, source.num_top_logprobs or 0)
+        self._has_copies = any(array is not getattr(source, name) for name, array in self._arrays.items())
+        token_ids: IntArray = np.zeros(num_rows, np.int32)
+        logprobs = no_logprobs(num_rows, source.num_top_logprobs or 0)
+        self.answer = SamplingOutput(token_ids, logprobs)
         self.struct = SamplingStruct(
             num_rows=num_rows,
             vocab_size=vocab_size,
@@ -151,23 +156,13 @@ class _Prepared:
             num_biases=len(self._arrays["bias_token_ids"]),
             num_banned=len(self._arrays["banned_token_ids"]),
             **{name: address(array) for name, array in self._arrays.items()},
-            logits=address(read_logits),
-            token_ids=address(self._token_ids),
-            out=_output_struct(self._answer, only_failed=source.num_top_logprobs is None),
+            token_ids=address(token_ids),
+            out=_output_struct(logprobs, only_failed=source.num_top_logprobs is None),
         )
 
-    def serves(self, source: SamplingInput, logits: FloatArray) -> bool:
+    def serves(self, source: SamplingInput, shape: tuple[int, ...]) -> bool:
         """Whether it can be used for these."""
-        return source is self._source and logits is self._logits() and not self._has_copies
-
-    def output(self) -> SamplingOutput:
-        """A copy of what the library answered; where nobody asked for anything, nothing was written."""
-        logprobs, ranks, top_token_ids, top_logprobs, failed = self._answer
-        if self._source.num_top_logprobs is not None:
-            logprobs, ranks = logprobs.copy(), ranks.copy()
-            top_token_ids, top_logprobs = top_token_ids.copy(), top_logprobs.copy()
-        told = LogprobsOutput(logprobs, ranks, top_token_ids, top_logprobs, failed.copy())
-        return SamplingOutput(self._token_ids.copy(), told)
+        return source is self._source and shape == self._shape and not self._has_copies
 
 
 def _output_struct(output: LogprobsOutput, *, only_failed: bool = False) -> LogprobsStruct:

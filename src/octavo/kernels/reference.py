@@ -16,7 +16,8 @@ from octavo.kernels.activation_quantization import (
     quantize_activations,
 )
 from octavo.kernels.adapter import NO_ADAPTER, Adapter
-from octavo.kernels.interpreter import IntArray, StepInput
+from octavo.kernels.arrays import IntArray
+from octavo.kernels.interpreter import StepInput
 from octavo.kernels.logit_rows import fewer_rows
 from octavo.kernels.program import (
     Buffer,
@@ -43,7 +44,9 @@ from octavo.kernels.reference_attention import (
 from octavo.kernels.reference_experts import mix_experts
 from octavo.kernels.reference_kv import ReferenceKVStore, SequenceKV
 from octavo.kernels.reference_ops import gated_activation, rms_norm, soft_cap
+from octavo.kernels.reference_sampling import ReferenceSampler
 from octavo.kernels.rope import rope_tables_at, rotate
+from octavo.kernels.sampling import SamplingInput, SamplingOutput
 from octavo.kernels.weight import Weight
 from octavo.kv.spec import KVCacheSpec
 
@@ -103,6 +106,11 @@ class ReferenceInterpreter:
             logits = self._logits(remaining.logit_rows)
         self._has_all_rows = remaining is step
         return logits
+
+    def run_and_sample(self, step: StepInput, sampling_input: SamplingInput) -> tuple[SamplingOutput, Array]:
+        """`run`, and a token for each of its logit rows; the logits stay until the next step."""
+        logits = self.run(step)
+        return ReferenceSampler().sample(logits, sampling_input), logits
 
     def logits(self, rows: IntArray) -> Array:
         """The head for some rows of the step that ran last; `EngineError` if it kept the logit rows only."""

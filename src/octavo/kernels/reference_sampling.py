@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from octavo.kernels.interpreter import FloatArray, IntArray
+from octavo.kernels.arrays import FloatArray, IntArray
 from octavo.kernels.philox import uniform
 from octavo.kernels.reference_exp import exp_float32
 from octavo.kernels.sampling import LogprobsOutput, SamplingInput, SamplingOutput, no_logprobs

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from octavo.kernels.interpreter import IntArray, StepInput
+from octavo.kernels.arrays import IntArray
+from octavo.kernels.interpreter import StepInput
 from octavo.runner.request_rows import RequestRows
 from octavo.runner.step_layout import StepLayout, step_shape
 from octavo.sched.output import ScheduledRequest

@@ -22,7 +22,7 @@ class ModelRunner:
 
     Args:
         interpreter: the model and the KV cache.
-        sampler: logits to tokens.
+        sampler: tells log-probabilities of prompts.
         max_num_seqs: most requests at once.
         max_num_batched_tokens: most tokens in a step.
         max_model_len: longest sequence [tokens].
@@ -45,7 +45,7 @@ class ModelRunner:
         self._interpreter = interpreter
         self._rows = RequestRows(max_num_seqs, -(-max_model_len // block_size), sampling_rows)
         self._input_batch = InputBatch(self._rows, max_num_batched_tokens, block_size=block_size)
-        self._sampling = StepSampling(sampler, sampling_rows)
+        self._sampling = StepSampling(interpreter, sampling_rows)
         self._prompt_logprobs = PromptLogprobs(interpreter, sampler)
         self._pooling = Pooling(interpreter, hidden_states)
 
@@ -83,10 +83,11 @@ class ModelRunner:
             return {}
         laid_out = self._input_batch.fill(output.scheduled)
         layout = laid_out.layout
-        logits = self._interpreter.run(laid_out.step)
         results = dict.fromkeys(layout.request_ids, _NO_RESULT)
         if layout.sampled_ids:
-            self._sampling.add_results(laid_out, logits, results)
+            self._sampling.run(laid_out, results)
+        else:
+            self._interpreter.run(laid_out.step)
         if layout.pooled:
             self._pooling.add_results(layout.shares(layout.pooled, output.scheduled), results)
         # Last, because the head's other rows take the place of the logits that were sampled from.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from octavo.kernels.interpreter import IntArray
+from octavo.kernels.arrays import IntArray
 
 NO_PENALTIES = -1
 """The row of a request without penalties."""

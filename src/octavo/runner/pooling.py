@@ -6,7 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from octavo.kernels.interpreter import FloatArray, Interpreter
+from octavo.kernels.arrays import FloatArray
+from octavo.kernels.interpreter import Interpreter
 from octavo.kernels.program import Buffer
 from octavo.pooling_params import PoolingParams
 from octavo.runner.request_rows import RequestRow

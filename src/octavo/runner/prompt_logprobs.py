@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from octavo.kernels.interpreter import IntArray, Interpreter
+from octavo.kernels.arrays import IntArray
+from octavo.kernels.interpreter import Interpreter
 from octavo.kernels.sampling import LogprobsOutput, Sampler
 from octavo.runner.request_rows import RequestRow
 from octavo.runner.step_layout import RequestShare

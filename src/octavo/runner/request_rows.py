@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import InvariantError
-from octavo.kernels.interpreter import IntArray
+from octavo.kernels.arrays import IntArray
 from octavo.pooling_params import PoolingParams
 from octavo.runner.sampling_rows import SamplingRows
 from octavo.sampling_params import SamplingParams

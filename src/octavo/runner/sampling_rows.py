@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from octavo.kernels.interpreter import FloatArray, IndexArray, IntArray
+from octavo.kernels.arrays import FloatArray, IndexArray, IntArray
 from octavo.kernels.sampling import SamplingInput
 from octavo.runner.penalties import NO_PENALTIES, PenaltyCounts
 from octavo.runner.token_masks import MatcherSource, TokenMasks

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from octavo.kernels.adapter import NO_ADAPTER
-from octavo.kernels.interpreter import IndexArray, IntArray
+from octavo.kernels.arrays import IndexArray, IntArray
 from octavo.runner.request_rows import RequestRow, RequestRows
 from octavo.sched.output import ScheduledRequest
 

@@ -1,12 +1,13 @@
-"""`StepSampling`: from the logits of a step to the results of those who sample."""
+"""`StepSampling`: runs a step in which somebody samples, and tells everybody's result."""
 
 import itertools
 from collections.abc import Iterable
 
 import numpy as np
 
-from octavo.kernels.interpreter import FloatArray, IntArray
-from octavo.kernels.sampling import Sampler, SamplingInput, SamplingOutput
+from octavo.kernels.arrays import FloatArray, IntArray
+from octavo.kernels.interpreter import Interpreter
+from octavo.kernels.sampling import SamplingInput, SamplingOutput
 from octavo.runner.input_batch import LaidOutStep
 from octavo.runner.prompt_logprobs import token_logprobs
 from octavo.runner.sampling_rows import SamplingRows
@@ -23,31 +24,25 @@ class StepSampling:
     """Samples the rows of a step, all at once; a row that means nothing fails its request alone.
 
     Args:
-        sampler: logits to tokens.
+        interpreter: computes the step, and samples.
         sampling_rows: the sampling parameters of all requests.
     """
 
-    def __init__(self, sampler: Sampler, sampling_rows: SamplingRows) -> None:
-        self._sampler = sampler
+    def __init__(self, interpreter: Interpreter, sampling_rows: SamplingRows) -> None:
+        self._interpreter = interpreter
         self._sampling_rows = sampling_rows
 
-    def add_results(
-        self,
-        laid_out: LaidOutStep,
-        logits: FloatArray,  # [num_sampled, vocab_size]
-        results: dict[str, RequestResult],
-    ) -> None:
-        """Sample for the step that ran last.
+    def run(self, laid_out: LaidOutStep, results: dict[str, RequestResult]) -> None:
+        """Compute a step and sample.
 
         Args:
             laid_out: the step, in which somebody samples.
-            logits: [num_sampled, vocab_size]
             results: get a token or an error for everybody who samples.
         """
         layout, step = laid_out
         rows, positions = layout.sampled_row_ids, step.seq_lens[layout.sampled]
         sampling_input = self._sampling_rows.gather(rows, positions)
-        sampling = self._sampler.sample(logits, sampling_input)
+        sampling, logits = self._interpreter.run_and_sample(step, sampling_input)
         failed = sampling.logprobs.failed
         if self._sampling_rows.remembers_tokens:
             self._sampling_rows.count(rows[~failed], sampling.token_ids[~failed])

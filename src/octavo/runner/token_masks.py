@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from octavo.kernels.interpreter import IndexArray, IntArray
+from octavo.kernels.arrays import IndexArray, IntArray
 from octavo.kernels.sampling import allowed_words
 from octavo.sched.output import NewRequest
 from octavo.structured_outputs import CONSTRAINT_AT_FAULT, StructuredOutputsParams

@@ -114,7 +114,7 @@ def test_closing_waits_for_the_call_under_way():
     inside, leave, events = threading.Event(), threading.Event(), []
 
     def call() -> None:
-        with opened.opened():
+        with opened:
             inside.set()
             leave.wait()
             events.append(("still there", list(library.destroyed)))
@@ -137,11 +137,11 @@ def test_closing_what_one_is_inside_of_destroys_it_afterwards():
     """As a signal handler may do, which runs in the thread that it interrupts."""
     library = NotingLibrary()
     opened = NativeObject(NativeHandle(library, "pool"), "thread pool", threading.RLock())
-    with opened.opened():
+    with opened:
         opened.close()
         assert library.destroyed == []
     assert library.destroyed == [("octavo_pool_destroy", 1)]
-    with pytest.raises(EngineError, match="the thread pool is closed"), opened.opened():
+    with pytest.raises(EngineError, match="the thread pool is closed"), opened:
         pass
 
 

@@ -39,6 +39,11 @@ class NotingInterpreter:
         self.bad = set(bad)
         self.error = None
         self.num_closed = 0
+        self.sampler = ReferenceSampler()
+
+    def run_and_sample(self, step, sampling_input):
+        logits = self.run(step)
+        return self.sampler.sample(logits, sampling_input), logits
 
     def run(self, step):
         if self.error is not None:
@@ -65,9 +70,10 @@ class NotingInterpreter:
 
 
 def make_runner(interpreter, sampler=None):
+    interpreter.sampler = sampler or interpreter.sampler
     return ModelRunner(
         interpreter,
-        sampler or ReferenceSampler(),
+        interpreter.sampler,
         max_num_seqs=8,
         max_num_batched_tokens=256,
         max_model_len=128,
