@@ -60,12 +60,18 @@ void octavo_kv_destroy(void* kv) { delete static_cast<octavo::KvStore*>(kv); }
 
 int64_t octavo_kv_num_bytes(void* kv) { return static_cast<octavo::KvStore*>(kv)->num_bytes(); }
 
-int32_t octavo_kv_read_block(void* kv, int32_t layer, int32_t block, void* logical) {
-  return guarded([&] { object<octavo::KvStore>(kv).read_block(layer, block, static_cast<std::byte*>(logical)); });
+int32_t octavo_kv_read_block(void* kv, void* pool, int32_t layer, int32_t block, void* logical) {
+  return guarded([&] {
+    object<octavo::ThreadPool>(pool).give_up();
+    object<octavo::KvStore>(kv).read_block(layer, block, static_cast<std::byte*>(logical));
+  });
 }
 
-int32_t octavo_kv_write_block(void* kv, int32_t layer, int32_t block, const void* logical) {
-  return guarded([&] { object<octavo::KvStore>(kv).write_block(layer, block, static_cast<const std::byte*>(logical)); });
+int32_t octavo_kv_write_block(void* kv, void* pool, int32_t layer, int32_t block, const void* logical) {
+  return guarded([&] {
+    object<octavo::ThreadPool>(pool).give_up();
+    object<octavo::KvStore>(kv).write_block(layer, block, static_cast<const std::byte*>(logical));
+  });
 }
 
 int32_t octavo_kv_copy_blocks(void* kv, void* pool, const int32_t* pairs, int64_t num_pairs) {

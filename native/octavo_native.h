@@ -140,8 +140,8 @@ OCTAVO_API void octavo_pool_destroy(void* pool);
 OCTAVO_API int32_t octavo_kv_create(const OctavoKvShape* shape, void** kv);
 OCTAVO_API void octavo_kv_destroy(void* kv);
 OCTAVO_API int64_t octavo_kv_num_bytes(void* kv);
-OCTAVO_API int32_t octavo_kv_read_block(void* kv, int32_t layer, int32_t block, void* logical);
-OCTAVO_API int32_t octavo_kv_write_block(void* kv, int32_t layer, int32_t block, const void* logical);
+OCTAVO_API int32_t octavo_kv_read_block(void* kv, void* pool, int32_t layer, int32_t block, void* logical);
+OCTAVO_API int32_t octavo_kv_write_block(void* kv, void* pool, int32_t layer, int32_t block, const void* logical);
 OCTAVO_API int32_t octavo_kv_copy_blocks(void* kv, void* pool, const int32_t* pairs, int64_t num_pairs);
 
 OCTAVO_API int32_t octavo_program_create(const OctavoProgramSpec* spec, void* pool, void* kv, void** program);

@@ -85,6 +85,7 @@ Program::Program(const OctavoProgramSpec& spec, ThreadPool& pool, KvStore* kv)
 }
 
 float* Program::slot_data(int32_t slot) const {
+  pool_.give_up();
   const bool exists = slot >= 0 && static_cast<size_t>(slot) < compiled_.slots.size();
   return exists ? compiled_.slots[static_cast<size_t>(slot)] : nullptr;
 }

@@ -62,8 +62,7 @@ class NativeInterpreter:
             max_logit_rows=max_logit_rows,
             progress=progress,
         )
-        self._slots = structs.slots
-        self._source = program
+        self._slots, self._source = structs.slots, program
         self._max_num_tokens = max_num_tokens
         self._num_tokens = 0
         self._prepared: _PreparedStep | None = None

@@ -69,8 +69,7 @@ class NativeKVStore(NativeObject):
             EngineError: there is no such layer or block, or the store is closed.
         """
         content: npt.NDArray[Any] = np.empty(self._block_shape, dtype=self.view_dtype)
-        with self as kv:
-            self._library.call("octavo_kv_read_block", kv.address, layer, block_id, address(content))
+        self._access("octavo_kv_read_block", layer, block_id, content)
         return content
 
     def write_block(self, layer: int, block_id: int, content: npt.NDArray[np.generic]) -> None:
@@ -83,8 +82,11 @@ class NativeKVStore(NativeObject):
         if content.shape != self._block_shape:
             raise ValueError(f"a block has shape {self._block_shape}, got {content.shape}")
         stored = np.ascontiguousarray(content, dtype=self.view_dtype)
-        with self as kv:
-            self._library.call("octavo_kv_write_block", kv.address, layer, block_id, address(stored))
+        self._access("octavo_kv_write_block", layer, block_id, stored)
+
+    def _access(self, function: str, layer: int, block_id: int, content: npt.NDArray[Any]) -> None:
+        with self as kv, self._pool as pool:
+            self._library.call(function, kv.address, pool.address, layer, block_id, address(content))
 
     def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         """Copy block ``src`` to ``dst`` in every layer, for each (src, dst) in order.
