@@ -140,6 +140,7 @@ OCTAVO_API void octavo_pool_destroy(void* pool);
 OCTAVO_API int32_t octavo_kv_create(const OctavoKvShape* shape, void** kv);
 OCTAVO_API void octavo_kv_destroy(void* kv);
 OCTAVO_API int64_t octavo_kv_num_bytes(void* kv);
+// The pool is that of the programs that use the cache: what has begun is given up, for it may write to the block.
 OCTAVO_API int32_t octavo_kv_read_block(void* kv, void* pool, int32_t layer, int32_t block, void* logical);
 OCTAVO_API int32_t octavo_kv_write_block(void* kv, void* pool, int32_t layer, int32_t block, const void* logical);
 OCTAVO_API int32_t octavo_kv_copy_blocks(void* kv, void* pool, const int32_t* pairs, int64_t num_pairs);
@@ -147,14 +148,15 @@ OCTAVO_API int32_t octavo_kv_copy_blocks(void* kv, void* pool, const int32_t* pa
 OCTAVO_API int32_t octavo_program_create(const OctavoProgramSpec* spec, void* pool, void* kv, void** program);
 OCTAVO_API void octavo_program_destroy(void* program);
 OCTAVO_API int32_t octavo_program_step(void* program, const OctavoStep* step);
-// The same, and a token for each of its logit rows: sampling->logits is not read. If every request is likely to go on with
-// its token, the other threads begin with that step before this returns: rows and logits of this step are then gone, and if
-// the next step is another one, or anything else is run, it is given up, and slots behind the ends of the requests hold anything.
+// The same, and a token for each of its logit rows: sampling->logits is not read. If it is a decoding step of few rows after
+// which no request needs a block, and no row failed, the pool's other threads begin with the step that follows if nothing happens.
+// Rows and logits of this step are then gone. If the next step is another one, or anything else is run on the pool, what was
+// begun is given up, and the cache's slots behind the ends of the requests hold anything.
 OCTAVO_API int32_t octavo_program_step_and_sample(void* program, const OctavoStep* step, const OctavoSampling* sampling);
 OCTAVO_API int32_t octavo_program_logits(void* program, const int32_t* rows, int32_t num_rows);
 // [rows of the last step or logits call, vocabulary]; moves when a call needs more rows than any before.
 OCTAVO_API const float* octavo_program_logits_data(void* program);
-// [max_num_tokens, width of the slot]; null if there is no such slot.
+// [max_num_tokens, width of the slot]; null if there is no such slot, or the next step has begun and its rows are gone.
 OCTAVO_API float* octavo_program_slot_data(void* program, int32_t slot);
 OCTAVO_API int64_t octavo_program_weight_bytes(void* program);
 // Puts a copy of an adapter in a slot that requests may name, instead of what was there; without pairs it is emptied.

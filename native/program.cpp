@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <algorithm>
+#include <exception>
 #include <span>
 #include <string>
 #include <utility>
@@ -85,7 +86,7 @@ Program::Program(const OctavoProgramSpec& spec, ThreadPool& pool, KvStore* kv)
 }
 
 float* Program::slot_data(int32_t slot) const {
-  pool_.give_up();
+  if (next_has_begun_) return nullptr;
   const bool exists = slot >= 0 && static_cast<size_t>(slot) < compiled_.slots.size();
   return exists ? compiled_.slots[static_cast<size_t>(slot)] : nullptr;
 }
@@ -170,7 +171,7 @@ void Program::step(const OctavoStep& input) {
 void Program::step_and_sample(const OctavoStep& input, OctavoSampling sampling) {
   const std::lock_guard lock(mutex_);
   check(sampling.num_rows == input.num_logit_rows && sampling.vocab_size == compiled_.head_width,
-        "logits to sample from are those of the step");
+        "the sampling is of another number of rows or tokens than the step's logits have");
   compute(input);
   sampling.logits = logits_data();
   sample(sampling, kernels_, pool_);
@@ -179,24 +180,35 @@ void Program::step_and_sample(const OctavoStep& input, OctavoSampling sampling) 
 
 void Program::compute(const OctavoStep& input) {
   next_has_begun_ = false;
-  if (next_.is(input) && pool_.finish(next_started_)) {
+  if (next_.is(input) && pool_.finish(next_task_number_)) {
     ++num_early_steps_;
-    return;
+  } else {
+    pool_.give_up();
+    prepare(input);
+    pool_.run(body_);
   }
-  pool_.give_up();
-  prepare(input);
-  pool_.run(body_);
+  num_shared_passes_ = all_rows_.view.shared.num_passes;
 }
 
-// While the caller looks at the tokens, its thread is all that it needs. With more rows nothing is gained by it: they do not
-// wait for memory, and more often need another block.
+// With more rows nothing is gained by it: they do not wait for memory, and more often need another block. A row that failed
+// needs its logits, to say why.
+bool Program::may_begin_next(const OctavoStep& input, const OctavoSampling& sampling) const {
+  if (!begins_early_ || pool_.size() == 1 || input.num_tokens > kFewRows) return false;
+  if (!has_kv_) return false;  // without a cache there is nothing to go on from
+  if (sampling.vocab_size > compiled_.vocab_size) return false;  // a head may be wider than the embedding
+  return std::none_of(sampling.out.failed, sampling.out.failed + sampling.num_rows, [](uint8_t failed) { return failed != 0; });
+}
+
+// The caller's thread is not needed for it, which looks at the tokens meanwhile.
 void Program::begin_next(const OctavoStep& input, const OctavoSampling& sampling) {
-  if (!begins_early_ || pool_.size() == 1 || !has_kv_ || input.num_tokens > kFewRows) return;
-  if (std::any_of(sampling.out.failed, sampling.out.failed + sampling.num_rows, [](uint8_t failed) { return failed != 0; })) return;
-  if (sampling.vocab_size > compiled_.vocab_size || !next_.predict(input, sampling.token_ids, kv_.block_size)) return;
-  prepare(next_.step());
+  if (!may_begin_next(input, sampling) || !next_.predict(input, sampling.token_ids, kv_.block_size)) return;
   next_has_begun_ = true;
-  next_started_ = pool_.start(body_);
+  try {
+    prepare(next_.step());
+  } catch (const std::exception&) {
+    return;  // no memory: the step that was asked for is done all the same, and whoever asks for the next one is told
+  }
+  next_task_number_ = pool_.start(body_);
 }
 
 void Program::run_step(Worker& worker) {

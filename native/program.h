@@ -86,11 +86,12 @@ class Program {
   void logits(const int32_t* rows, int32_t num_rows);
 
   const float* logits_data() const { return reinterpret_cast<const float*>(logits_.data()); }
+  // Null if there is no such slot, or its rows are gone because the next step has begun.
   float* slot_data(int32_t slot) const;
   void share_passes(bool share) { shares_passes_ = share; }
   void begin_early(bool begin) { begins_early_ = begin; }
   int64_t num_early_steps() const { return num_early_steps_; }
-  int32_t num_shared_passes() const { return all_rows_.view.shared.num_passes; }
+  int32_t num_shared_passes() const { return num_shared_passes_; }
   void set_adapter(int32_t slot, const OctavoLowRank* pairs, int32_t num_pairs);
   int64_t adapter_bytes() const { return adapters_.num_bytes(); }
   int64_t weight_bytes() const { return static_cast<int64_t>(compiled_.weights.size()); }
@@ -115,6 +116,7 @@ class Program {
   size_t scratch_bytes_for(const StepView& step) const;
   const StepView& rows_of_head() const { return drops_rows_ ? logit_rows_.view : all_rows_.view; }
   void compute(const OctavoStep& input);
+  bool may_begin_next(const OctavoStep& input, const OctavoSampling& sampling) const;
   void begin_next(const OctavoStep& input, const OctavoSampling& sampling);
   void run_step(Worker& worker);
   WeightsAhead weights_after(const std::vector<BoundOp>& ops, size_t index, const StepView& step,
@@ -146,7 +148,8 @@ class Program {
   bool begins_early_ = true;
   NextStep next_;
   bool next_has_begun_ = false;
-  uint32_t next_started_ = 0;  // what the pool knows it by, unless it was given up
+  uint32_t next_task_number_ = 0;
+  int32_t num_shared_passes_ = 0;  // of the last step that was asked for
   int64_t num_early_steps_ = 0;
 };
 

@@ -169,9 +169,9 @@ void ThreadPool::end_task() {
   if (attendance_.add(kMayAttend) != 0) attendance_.wait_until([](uint32_t workers) { return workers == 0; });
 }
 
-bool ThreadPool::finish(uint32_t started) {
+bool ThreadPool::finish(uint32_t task_number) {
   const std::lock_guard lock(run_mutex_);
-  if (!has_started_ || task_number_.load() != started) return false;
+  if (!has_started_ || task_number_.load() != task_number) return false;
   has_started_ = false;
   end_task();
   return true;

@@ -75,14 +75,14 @@ class ThreadPool {
   template <class Body>
   void run(const Body& body, size_t scratch_bytes = kWorkerScratchBytes) {
     const std::lock_guard lock(run_mutex_);
-    grow_scratch(scratch_bytes);
     give_up_started();
+    grow_scratch(scratch_bytes);
     begin_task(call_body<Body>, &body);
     end_task();
   }
 
-  // The same in two calls: from `start` on the other workers run the body, which lives until `finish`, and with that the
-  // caller joins them. Returns what `finish` wants to know. Whatever else is run meanwhile makes the pool give the body up.
+  // The same in two calls: from `start` on the other workers run the body, and with `finish` the caller joins them. The body
+  // lives until then, or until it is given up, as it is by whatever else is run meanwhile. Returns the number of the task.
   template <class Body>
   uint32_t start(const Body& body) {
     const std::lock_guard lock(run_mutex_);
@@ -93,7 +93,7 @@ class ThreadPool {
   }
 
   // False: the body was given up, and some of its work never done.
-  bool finish(uint32_t started);
+  bool finish(uint32_t task_number);
 
   // Returns when no worker is in a body that was started, and not finished; from now on its work is left undone.
   void give_up();

@@ -156,7 +156,7 @@ def _make_runner(
 ) -> ModelRunner:
     max_num_tokens, max_num_seqs = config.scheduler.max_num_batched_tokens, config.scheduler.max_num_seqs
     try:
-        interpreter, sampler, hidden_states = make_kernels(
+        interpreter, hidden_states = make_kernels(
             KernelChoice(config.kernels, config.isa, config.num_threads),
             model.program,
             kv_spec=kv_spec,
@@ -165,7 +165,6 @@ def _make_runner(
         )
         return ModelRunner(
             interpreter,
-            sampler,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_tokens,
             max_model_len=config.max_model_len,

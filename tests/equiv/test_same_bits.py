@@ -103,6 +103,18 @@ def test_with_and_without_shared_passes(session):
     assert results[0] == results[1]
 
 
+def test_with_and_without_steps_that_begin_early(session, alone):
+    for begin in (True, False):
+        s = session(num_threads=2)
+        interpreter = s.built.engine.core.runner._interpreter
+        interpreter.begin_early(begin)
+        names = [s.add(text, SAMPLED if i % 2 else GREEDY) for i, text in enumerate(TEXTS[:4])]
+        outputs = s.finish()
+        assert (interpreter.num_early_steps > 0) == begin
+        for i, request in enumerate(names):
+            assert bits_of(outputs[request].outputs[0]) == alone[i, "sampled" if i % 2 else "greedy"]
+
+
 @PARAMS
 @pytest.mark.parametrize("budget", [1, 7, 16, 64])
 def test_any_chunking(session, alone, budget, name, params):

@@ -7,6 +7,7 @@ from same_bits import GREEDY, SAMPLED, TEXTS, bits_of
 
 from octavo.engine.probe import PROBE_ID
 from octavo.errors import StepError
+from octavo.kernels.interpreter import SampledStep
 from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import SamplingParams
 from octavo.structured_outputs import StructuredOutputsParams
@@ -82,7 +83,7 @@ class Poisoned:
         if self.num_runs > 2 and len(logits) > 2 and not self.num_poisoned:
             logits[1, 7] = math.nan
             self.num_poisoned += 1
-        return self.interpreter.sampler.sample(logits, sampling_input), logits
+        return SampledStep(self.interpreter.sampler.sample(logits, sampling_input), logits)
 
 
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])

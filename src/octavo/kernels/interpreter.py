@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from octavo.kernels.adapter import Adapter
 from octavo.kernels.arrays import FloatArray, IntArray
 from octavo.kernels.program import Buffer
-from octavo.kernels.sampling import SamplingInput, SamplingOutput
+from octavo.kernels.sampling import Sampler, SamplingInput, SamplingOutput
 from octavo.kv.spec import KVCacheSpec
 
 
@@ -67,8 +67,22 @@ class KVStore(Protocol):
         ...
 
 
+class SampledStep(NamedTuple):
+    """What a step computed and what was sampled from it, valid until the interpreter's next call."""
+
+    output: SamplingOutput
+    """For each logit row."""
+    logits: FloatArray
+    """[num_logit_rows, vocab_size]; for whoever asks why a row failed. If none did they may be gone."""
+
+
 class Interpreter(Protocol):
     """Runs one `Program` over one `KVStore`."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """Samples from logits, or tells log-probabilities, as `run_and_sample` does."""
+        ...
 
     @property
     def kv_store(self) -> KVStore:
@@ -84,14 +98,14 @@ class Interpreter(Protocol):
         """
         ...
 
-    def run_and_sample(
-        self, step: StepInput, sampling_input: SamplingInput
-    ) -> tuple[SamplingOutput, FloatArray]:
+    def run_and_sample(self, step: StepInput, sampling_input: SamplingInput) -> SampledStep:
         """`run`, and a token for each of its logit rows.
 
-        Returns:
-            The tokens, and the logits [num_logit_rows, vocab_size] for whoever asks why a row failed. If none
-            did and ``only_logit_rows`` is set, they may be gone: the next step may have begun.
+        If the step wants only its logit rows, the next one may have begun when this returns: the rows and
+        logits of this one are then gone, see `logits` and `read`.
+
+        Raises:
+            ValueError: an array for sampling has another shape than the number of logit rows asks for.
         """
         ...
 
@@ -99,7 +113,7 @@ class Interpreter(Protocol):
         """The head alone, for other rows of the step that ran last; same validity as `run`'s result.
 
         Raises:
-            EngineError: the step wanted only its logit rows, so there are no others.
+            EngineError: the step wanted only its logit rows, or the next one has begun: there are no others.
         """
         ...
 
@@ -116,6 +130,9 @@ class Interpreter(Protocol):
 
         For tests: a buffer that a later op's output took the storage of no longer holds its own rows, and one
         that only logit rows went on in begins with those.
+
+        Raises:
+            EngineError: the next step has begun, see `run_and_sample`.
         """
         ...
 

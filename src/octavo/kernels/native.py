@@ -9,7 +9,7 @@ import numpy as np
 from octavo.errors import EngineError
 from octavo.kernels.adapter import Adapter, placed_pairs
 from octavo.kernels.arrays import FloatArray, IntArray
-from octavo.kernels.interpreter import StepInput
+from octavo.kernels.interpreter import SampledStep, StepInput
 from octavo.kernels.native_kv import NativeKVStore
 from octavo.kernels.native_library import LowRankStruct, StepStruct, address, as_int32, load_library
 from octavo.kernels.native_object import NativeHandle, NativeObject
@@ -17,7 +17,7 @@ from octavo.kernels.native_pool import NativePool
 from octavo.kernels.native_program import ProgramStructs, Progress
 from octavo.kernels.native_sampler import NativeSampler, PreparedSampling
 from octavo.kernels.program import Buffer, Program
-from octavo.kernels.sampling import SamplingInput, SamplingOutput
+from octavo.kernels.sampling import SamplingInput
 from octavo.kernels.select import available_threads, choose_isa
 from octavo.kv.spec import KVCacheSpec
 
@@ -62,7 +62,8 @@ class NativeInterpreter:
             max_logit_rows=max_logit_rows,
             progress=progress,
         )
-        self._slots, self._source = structs.slots, program
+        self._slots = structs.slots
+        self._source = program
         self._max_num_tokens = max_num_tokens
         self._num_tokens = 0
         self._prepared: _PreparedStep | None = None
@@ -131,42 +132,34 @@ class NativeInterpreter:
             self._library.call("octavo_program_step", program.address, ctypes.byref(prepared.struct))
             return self._logits_of(prepared, program)
 
-    def run_and_sample(
-        self, step: StepInput, sampling_input: SamplingInput
-    ) -> tuple[SamplingOutput, FloatArray]:
+    def run_and_sample(self, step: StepInput, sampling_input: SamplingInput) -> SampledStep:
         """`run`, and a token for each of its logit rows, in one call; the other threads work between calls.
 
-        If each request has one row, goes on in the blocks that it has, and ``only_logit_rows`` is set, they
-        begin with the step in which every request computes its token. If the next call is that step, it joins
-        them; if it is another one, or anything else runs, what they did is forgotten.
-
-        Returns:
-            The tokens, valid until the next call of this interpreter, and the logits for whoever asks why a
-            row failed; if none did they may be gone.
+        If at most 8 requests decode, each with one row, none of them needs another block or failed, and
+        ``only_logit_rows`` is set, they begin with the step in which each request computes its token. If the
+        next call is that step, it joins them; if it is another one, or anything else runs on these threads,
+        what they did is forgotten.
 
         Raises:
             ValueError: an array for sampling has another shape than the number of logit rows asks for.
             EngineError: an array is out of range, or the interpreter is closed; no token was sampled.
         """
         with self._program as program:
-            prepared = self._prepare(step)
-            sampling, shape = self._prepared_sampling, (len(step.logit_rows), self._vocab_size)
-            if sampling is None or not sampling.serves(sampling_input, shape):
-                sampling = self._prepared_sampling = PreparedSampling(sampling_input, shape)
+            prepared, sampling = self._prepare(step), self._prepare_sampling(step, sampling_input)
             self._library.call(
                 "octavo_program_step_and_sample",
                 program.address,
                 ctypes.byref(prepared.struct),
                 ctypes.byref(sampling.struct),
             )
-            return sampling.answer, self._logits_of(prepared, program)
+            return SampledStep(sampling.output, self._logits_of(prepared, program))
 
     def logits(self, rows: IntArray) -> FloatArray:
         """The head alone, for other rows of the step that ran last; same validity as `run`'s result.
 
         Raises:
-            EngineError: a row is not one of the step, the step wanted its logit rows only, the program has no
-                head, or the interpreter is closed.
+            EngineError: a row is not one of the step, the step wanted its logit rows only, the next one has
+                begun, the program has no head, or the interpreter is closed.
         """
         row_ids = as_int32(rows)
         self._prepared = None  # more rows than ever before have their logits elsewhere from now on
@@ -204,6 +197,9 @@ class NativeInterpreter:
 
         Only rows that no op of the program reads are sure to be there: others may lie in another form, or
         have given their memory to a later buffer. A buffer that only logit rows went on in begins with those.
+
+        Raises:
+            EngineError: the next step has begun, see `run_and_sample`, or the interpreter is closed.
         """
         return self._rows(buffer)[: self._num_tokens].copy()
 
@@ -233,6 +229,12 @@ class NativeInterpreter:
             self._prepared = _PreparedStep(step)
         return self._prepared
 
+    def _prepare_sampling(self, step: StepInput, sampling_input: SamplingInput) -> PreparedSampling:
+        prepared, shape = self._prepared_sampling, (len(step.logit_rows), self._vocab_size)
+        if prepared is None or not prepared.serves(sampling_input, shape):
+            prepared = self._prepared_sampling = PreparedSampling(sampling_input, shape)
+        return prepared
+
     def _logits_of(self, step: "_PreparedStep", program: NativeHandle) -> FloatArray:
         self._num_tokens = step.struct.num_tokens
         if step.logits is None:
@@ -248,6 +250,8 @@ class NativeInterpreter:
     def _rows(self, buffer: Buffer) -> FloatArray:
         with self._program as program:
             data = self._library.get("octavo_program_slot_data", program.address, self._slots[buffer.index])
+            if not data:
+                raise EngineError("the next step has begun: the rows of the last one are gone")
             return np.asarray(_Rows(program, data, (self._max_num_tokens, buffer.width)))
 
 

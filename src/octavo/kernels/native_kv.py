@@ -84,6 +84,7 @@ class NativeKVStore(NativeObject):
         stored = np.ascontiguousarray(content, dtype=self.view_dtype)
         self._access("octavo_kv_write_block", layer, block_id, stored)
 
+    # With the pool, because a step that its threads have begun may write to the block; it is given up.
     def _access(self, function: str, layer: int, block_id: int, content: npt.NDArray[Any]) -> None:
         with self as kv, self._pool as pool:
             self._library.call(function, kv.address, pool.address, layer, block_id, address(content))

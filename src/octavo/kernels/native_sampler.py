@@ -49,20 +49,27 @@ class NativeSampler:
     def __init__(self, *, library: NativeLibrary, pool: NativePool, isa: str) -> None:
         self._library, self._pool = library, pool
         self._isa = isa.encode()
+        self._latest: PreparedSampling | None = None
 
     def sample(self, logits: FloatArray, sampling_input: SamplingInput) -> SamplingOutput:
         """Choose a token for each row of ``logits`` [num_rows, vocab_size], which is not changed.
+
+        Returns:
+            Valid until the next call, if that is of the same ``sampling_input``.
 
         Raises:
             ValueError: an array has another shape than the number of rows asks for.
             EngineError: an index in an array is out of range, or the threads were given back.
         """
-        prepared = PreparedSampling(sampling_input, logits.shape)
+        num_rows, vocab_size = logits.shape
         read_logits = _contiguous(logits, np.float32)
-        prepared.struct.logits = address(read_logits)
         with self._pool as pool:
+            prepared = self._latest
+            if prepared is None or not prepared.serves(sampling_input, (num_rows, vocab_size)):
+                prepared = self._latest = PreparedSampling(sampling_input, (num_rows, vocab_size))
+            prepared.struct.logits = address(read_logits)
             self._library.call("octavo_sample", pool.address, self._isa, ctypes.byref(prepared.struct))
-        return prepared.answer
+            return prepared.output
 
     def logprobs(self, logits: FloatArray, token_ids: IntArray, num_top: int) -> LogprobsOutput:
         """Log-probabilities of given tokens [num_rows] (prompt log-probabilities).
@@ -132,13 +139,13 @@ class PreparedSampling:
 
     Attributes:
         struct: what the library takes, all but the address of the logits.
-        answer: what it wrote last; where nobody asked for anything, nothing was written.
+        output: what it wrote last; where nobody asked for anything, nothing was written.
 
     Raises:
         ValueError: an array has another shape than the number of rows asks for.
     """
 
-    def __init__(self, source: SamplingInput, shape: tuple[int, ...]) -> None:
+    def __init__(self, source: SamplingInput, shape: tuple[int, int]) -> None:
         num_rows, vocab_size = shape
         self._source, self._shape = source, shape
         self._arrays = _check_input(source, num_rows, vocab_size)
@@ -146,7 +153,7 @@ class PreparedSampling:
         self._has_copies = any(array is not getattr(source, name) for name, array in self._arrays.items())
         token_ids: IntArray = np.zeros(num_rows, np.int32)
         logprobs = no_logprobs(num_rows, source.num_top_logprobs or 0)
-        self.answer = SamplingOutput(token_ids, logprobs)
+        self.output = SamplingOutput(token_ids, logprobs)
         self.struct = SamplingStruct(
             num_rows=num_rows,
             vocab_size=vocab_size,
@@ -160,7 +167,7 @@ class PreparedSampling:
             out=_output_struct(logprobs, only_failed=source.num_top_logprobs is None),
         )
 
-    def serves(self, source: SamplingInput, shape: tuple[int, ...]) -> bool:
+    def serves(self, source: SamplingInput, shape: tuple[int, int]) -> bool:
         """Whether it can be used for these."""
         return source is self._source and shape == self._shape and not self._has_copies
 

@@ -17,7 +17,7 @@ from octavo.kernels.activation_quantization import (
 )
 from octavo.kernels.adapter import NO_ADAPTER, Adapter
 from octavo.kernels.arrays import IntArray
-from octavo.kernels.interpreter import StepInput
+from octavo.kernels.interpreter import SampledStep, StepInput
 from octavo.kernels.logit_rows import fewer_rows
 from octavo.kernels.program import (
     Buffer,
@@ -46,7 +46,7 @@ from octavo.kernels.reference_kv import ReferenceKVStore, SequenceKV
 from octavo.kernels.reference_ops import gated_activation, rms_norm, soft_cap
 from octavo.kernels.reference_sampling import ReferenceSampler
 from octavo.kernels.rope import rope_tables_at, rotate
-from octavo.kernels.sampling import SamplingInput, SamplingOutput
+from octavo.kernels.sampling import SamplingInput
 from octavo.kernels.weight import Weight
 from octavo.kv.spec import KVCacheSpec
 
@@ -78,6 +78,7 @@ class ReferenceInterpreter:
         activations: Literal["float", "int8"] = "float",
     ) -> None:
         self.kv_store = ReferenceKVStore(kv_spec, num_blocks, dtype=dtype)
+        self.sampler = ReferenceSampler()
         self._program = program
         self._dtype: npt.DTypeLike = dtype
         self._sequences: Sequences = (
@@ -107,10 +108,10 @@ class ReferenceInterpreter:
         self._has_all_rows = remaining is step
         return logits
 
-    def run_and_sample(self, step: StepInput, sampling_input: SamplingInput) -> tuple[SamplingOutput, Array]:
-        """`run`, and a token for each of its logit rows; the logits stay until the next step."""
+    def run_and_sample(self, step: StepInput, sampling_input: SamplingInput) -> SampledStep:
+        """`run`, and a token for each of its logit rows; everything stays until the next step."""
         logits = self.run(step)
-        return ReferenceSampler().sample(logits, sampling_input), logits
+        return SampledStep(self.sampler.sample(logits, sampling_input), logits)
 
     def logits(self, rows: IntArray) -> Array:
         """The head for some rows of the step that ran last; `EngineError` if it kept the logit rows only."""

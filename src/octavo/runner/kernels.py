@@ -5,7 +5,6 @@ from typing import Literal, NamedTuple
 from octavo.kernels.hidden_states import expose_hidden_states
 from octavo.kernels.interpreter import Interpreter
 from octavo.kernels.program import Buffer, Program
-from octavo.kernels.sampling import Sampler
 from octavo.kv.spec import KVCacheSpec
 
 
@@ -27,10 +26,9 @@ class StepLimits(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """What runs a model, and what turns its logits into tokens."""
+    """What runs a model and samples."""
 
     interpreter: Interpreter
-    sampler: Sampler
     hidden_states: Buffer | None
     """Of every row of a step; ``None`` if the model has no final norm."""
 
@@ -70,11 +68,10 @@ def make_kernels(
         num_threads=choice.num_threads,
         isa=choice.isa,
     )
-    return Kernels(interpreter, interpreter.sampler, hidden_states)
+    return Kernels(interpreter, hidden_states)
 
 
 def _reference(program: Program, kv_spec: KVCacheSpec, num_blocks: int) -> Kernels:
     from octavo.kernels.reference import ReferenceInterpreter
-    from octavo.kernels.reference_sampling import ReferenceSampler
 
-    return Kernels(ReferenceInterpreter(program, kv_spec, num_blocks), ReferenceSampler(), None)
+    return Kernels(ReferenceInterpreter(program, kv_spec, num_blocks), None)

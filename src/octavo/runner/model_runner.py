@@ -5,7 +5,6 @@ from octavo.errors import InvariantError, StepError
 from octavo.kernels.adapter import Adapter
 from octavo.kernels.interpreter import Interpreter
 from octavo.kernels.program import Buffer
-from octavo.kernels.sampling import Sampler
 from octavo.runner.input_batch import InputBatch
 from octavo.runner.pooling import Pooling
 from octavo.runner.prompt_logprobs import PromptLogprobs
@@ -21,8 +20,7 @@ class ModelRunner:
     """Lays a step out as arrays, runs the model over it, samples, and reports in plain data.
 
     Args:
-        interpreter: the model and the KV cache.
-        sampler: tells log-probabilities of prompts.
+        interpreter: the model and the KV cache; it samples, too.
         max_num_seqs: most requests at once.
         max_num_batched_tokens: most tokens in a step.
         max_model_len: longest sequence [tokens].
@@ -33,7 +31,6 @@ class ModelRunner:
     def __init__(
         self,
         interpreter: Interpreter,
-        sampler: Sampler,
         *,
         max_num_seqs: int,
         max_num_batched_tokens: int,
@@ -46,7 +43,7 @@ class ModelRunner:
         self._rows = RequestRows(max_num_seqs, -(-max_model_len // block_size), sampling_rows)
         self._input_batch = InputBatch(self._rows, max_num_batched_tokens, block_size=block_size)
         self._sampling = StepSampling(interpreter, sampling_rows)
-        self._prompt_logprobs = PromptLogprobs(interpreter, sampler)
+        self._prompt_logprobs = PromptLogprobs(interpreter)
         self._pooling = Pooling(interpreter, hidden_states)
 
     @property

@@ -6,7 +6,7 @@ import numpy as np
 
 from octavo.kernels.arrays import IntArray
 from octavo.kernels.interpreter import Interpreter
-from octavo.kernels.sampling import LogprobsOutput, Sampler
+from octavo.kernels.sampling import LogprobsOutput
 from octavo.runner.request_rows import RequestRow
 from octavo.runner.step_layout import RequestShare
 from octavo.sched.output import RequestResult, ScheduledRequest, TokenLogprobs
@@ -33,13 +33,11 @@ class PromptLogprobs:
     """Runs the output head over prompt rows of the step that ran last.
 
     Args:
-        interpreter: whose step it was.
-        sampler: turns logits into log-probabilities.
+        interpreter: whose step it was; its sampler turns logits into log-probabilities.
     """
 
-    def __init__(self, interpreter: Interpreter, sampler: Sampler) -> None:
+    def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
-        self._sampler = sampler
 
     def add_results(self, reporting: Iterable[RequestShare], results: dict[str, RequestResult]) -> None:
         """Take in what the step that ran last has made known.
@@ -78,7 +76,7 @@ class PromptLogprobs:
             rows: IntArray = np.arange(first_row + chunk, first_row + chunk + size, dtype=np.int32)
             logits = self._interpreter.logits(rows)
             num_top = min(max_top, logits.shape[1])
-            output = self._sampler.logprobs(logits, np.array(targets, np.int32), num_top)
+            output = self._interpreter.sampler.logprobs(logits, np.array(targets, np.int32), num_top)
             if output.failed.any():
                 position = start + chunk + int(output.failed.argmax())
                 raise NonFiniteLogitsError(f"non-finite logits at prompt position {position}")

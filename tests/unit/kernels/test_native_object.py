@@ -110,17 +110,17 @@ def test_the_order_holds_in_garbage_too():
 
 def test_closing_waits_for_the_call_under_way():
     library = NotingLibrary()
-    opened = NativeObject(NativeHandle(library, "pool"), "thread pool", threading.RLock())
+    guarded = NativeObject(NativeHandle(library, "pool"), "thread pool", threading.RLock())
     inside, leave, events = threading.Event(), threading.Event(), []
 
     def call() -> None:
-        with opened:
+        with guarded:
             inside.set()
             leave.wait()
             events.append(("still there", list(library.destroyed)))
 
     def close() -> None:
-        opened.close()
+        guarded.close()
         events.append(("closed", list(library.destroyed)))
 
     threads = [threading.Thread(target=call), threading.Thread(target=close)]
@@ -136,12 +136,12 @@ def test_closing_waits_for_the_call_under_way():
 def test_closing_what_one_is_inside_of_destroys_it_afterwards():
     """As a signal handler may do, which runs in the thread that it interrupts."""
     library = NotingLibrary()
-    opened = NativeObject(NativeHandle(library, "pool"), "thread pool", threading.RLock())
-    with opened:
-        opened.close()
+    guarded = NativeObject(NativeHandle(library, "pool"), "thread pool", threading.RLock())
+    with guarded:
+        guarded.close()
         assert library.destroyed == []
     assert library.destroyed == [("octavo_pool_destroy", 1)]
-    with pytest.raises(EngineError, match="the thread pool is closed"), opened:
+    with pytest.raises(EngineError, match="the thread pool is closed"), guarded:
         pass
 
 
@@ -211,10 +211,10 @@ def test_one_that_cannot_be_made_gives_everything_back():
 
 def test_another_process_destroys_nothing(monkeypatch: pytest.MonkeyPatch):
     library = NotingLibrary()
-    opened = NativeObject(NativeHandle(library, "pool"), "thread pool", threading.RLock())
+    guarded = NativeObject(NativeHandle(library, "pool"), "thread pool", threading.RLock())
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    opened.close()
-    del opened
+    guarded.close()
+    del guarded
     assert library.destroyed == []
 
 

@@ -41,16 +41,16 @@ def made(tiny_llama):
 
 
 def test_the_reference(made):
-    interpreter, sampler, _ = made("reference", "numpy", 1)
+    interpreter, _ = made("reference", "numpy", 1)
     assert isinstance(interpreter, ReferenceInterpreter)
-    assert isinstance(sampler, ReferenceSampler)
+    assert isinstance(interpreter.sampler, ReferenceSampler)
     assert interpreter.kv_store.num_blocks == 32
 
 
 def test_native_with_an_instruction_set_and_threads(made):
-    interpreter, sampler, _ = made("native", "generic", 1)
+    interpreter, _ = made("native", "generic", 1)
     assert isinstance(interpreter, NativeInterpreter)
-    assert isinstance(sampler, NativeSampler)
+    assert isinstance(interpreter.sampler, NativeSampler)
     assert (interpreter.isa, interpreter.num_threads) == ("generic", 1)
     assert interpreter.kv_store.num_blocks == 32
 

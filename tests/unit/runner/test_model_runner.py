@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from octavo.errors import InvariantError, StepError
+from octavo.kernels.interpreter import SampledStep
 from octavo.kernels.native_library import load_library
 from octavo.kernels.native_pool import NativePool
 from octavo.kernels.native_sampler import NativeSampler
@@ -43,7 +44,7 @@ class NotingInterpreter:
 
     def run_and_sample(self, step, sampling_input):
         logits = self.run(step)
-        return self.sampler.sample(logits, sampling_input), logits
+        return SampledStep(self.sampler.sample(logits, sampling_input), logits)
 
     def run(self, step):
         if self.error is not None:
@@ -73,7 +74,6 @@ def make_runner(interpreter, sampler=None):
     interpreter.sampler = sampler or interpreter.sampler
     return ModelRunner(
         interpreter,
-        interpreter.sampler,
         max_num_seqs=8,
         max_num_batched_tokens=256,
         max_model_len=128,
@@ -217,7 +217,6 @@ class TestPromptLogprobs:
         interpreter = NotingInterpreter()
         runner = ModelRunner(
             interpreter,
-            ReferenceSampler(),
             max_num_seqs=200,
             max_num_batched_tokens=256,
             max_model_len=128,
