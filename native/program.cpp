@@ -179,7 +179,6 @@ void Program::step_and_sample(const OctavoStep& input, OctavoSampling sampling) 
 }
 
 void Program::compute(const OctavoStep& input) {
-  next_has_begun_ = false;
   if (next_.is(input) && pool_.finish(next_task_number_)) {
     ++num_early_steps_;
   } else {
@@ -187,6 +186,7 @@ void Program::compute(const OctavoStep& input) {
     prepare(input);
     pool_.run(body_);
   }
+  next_has_begun_ = false;  // not before: a step that is refused leaves what the other one did
   num_shared_passes_ = all_rows_.view.shared.num_passes;
 }
 

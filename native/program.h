@@ -147,7 +147,7 @@ class Program {
   const StepBody body_{*this};
   bool begins_early_ = true;
   NextStep next_;
-  bool next_has_begun_ = false;
+  bool next_has_begun_ = false;  // so the rows of the last step are gone, whether the next one comes to its end or not
   uint32_t next_task_number_ = 0;
   int32_t num_shared_passes_ = 0;  // of the last step that was asked for
   int64_t num_early_steps_ = 0;

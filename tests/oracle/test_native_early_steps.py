@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -260,7 +260,13 @@ def test_rows_of_a_step_are_gone_once_the_next_one_has_begun():
         s.add([1, 2, 3])
         s.advance()
         s.advance()
-        for call in (lambda: s.early.logits(ONE), lambda: s.early.read(s.model.head.x)):
+        calls = (lambda: s.early.logits(ONE), lambda: s.early.read(s.model.head.x))
+        for call in calls:
+            with pytest.raises(EngineError, match="the next step has begun"):
+                call()
+        with pytest.raises(EngineError, match="token id 1000000"):  # after a step that is refused as well
+            s.early.run(replace(s.step(), token_ids=np.array([1_000_000], np.int32)))
+        for call in calls:
             with pytest.raises(EngineError, match="the next step has begun"):
                 call()
         s.check_logits()

@@ -138,7 +138,7 @@ class NativeInterpreter:
         If at most 8 requests decode, each with one row, none of them needs another block or failed, and
         ``only_logit_rows`` is set, they begin with the step in which each request computes its token. If the
         next call is that step, it joins them; if it is another one, or anything else runs on these threads,
-        what they did is forgotten.
+        what they did is forgotten: slots behind the requests' ends may then hold anything.
 
         Raises:
             ValueError: an array for sampling has another shape than the number of logit rows asks for.
