@@ -130,7 +130,7 @@ def main() -> None:
     args = parser.parse_args()
     options = {"max_num_seqs": max(args.rows), "num_threads": args.num_threads}
     built = build(EngineConfig.from_options(options))
-    built.engine.core.runner._interpreter.begin_early(not args.no_early_steps)
+    built.engine.core.runner._interpreter.begin_early("never" if args.no_early_steps else "undisturbed")
     params = SamplingParams(
         temperature=0.0,
         max_tokens=args.steps,

@@ -116,8 +116,8 @@ void octavo_program_share_passes(void* program, int32_t share) {
   static_cast<octavo::Program*>(program)->share_passes(share != 0);
 }
 
-void octavo_program_begin_early(void* program, int32_t begin) {
-  static_cast<octavo::Program*>(program)->begin_early(begin != 0);
+void octavo_program_begin_early(void* program, int32_t when) {
+  static_cast<octavo::Program*>(program)->begin_early(static_cast<octavo::BeginEarly>(when));
 }
 
 int64_t octavo_program_num_early_steps(void* program) {

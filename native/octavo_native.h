@@ -164,8 +164,9 @@ OCTAVO_API int32_t octavo_program_set_adapter(void* program, int32_t slot, const
 OCTAVO_API int64_t octavo_program_adapter_bytes(void* program);
 // Whether requests that begin with the same blocks read them together, as they do at first. Changes no bit.
 OCTAVO_API void octavo_program_share_passes(void* program, int32_t share);
-// Whether octavo_program_step_and_sample begins with the next step, as it does at first. Changes no bit.
-OCTAVO_API void octavo_program_begin_early(void* program, int32_t begin);
+// Whether octavo_program_step_and_sample begins with the next step: 0 never, 1 unless other processes keep the processors busy
+// (as it is at first), 2 always. Changes no bit.
+OCTAVO_API void octavo_program_begin_early(void* program, int32_t when);
 // Since the start: steps that had begun when they were asked for.
 OCTAVO_API int64_t octavo_program_num_early_steps(void* program);
 // Of the last step: runs of partitions that several requests read together.

@@ -190,10 +190,11 @@ void Program::compute(const OctavoStep& input) {
   num_shared_passes_ = all_rows_.view.shared.num_passes;
 }
 
-// With more rows nothing is gained by it: they do not wait for memory, and more often need another block. A row that failed
-// needs its logits, to say why.
+// With more rows nothing is gained by it: they do not wait for memory, and more often need another block. Beside busy neighbours
+// a thread that never waits is interrupted more often with a piece in its hands. A row that failed needs its logits, to say why.
 bool Program::may_begin_next(const OctavoStep& input, const OctavoSampling& sampling) const {
-  if (!begins_early_ || pool_.size() == 1 || input.num_tokens > kFewRows) return false;
+  if (begin_early_ == BeginEarly::kNever || pool_.size() == 1 || input.num_tokens > kFewRows) return false;
+  if (begin_early_ == BeginEarly::kUndisturbed && pool_.is_disturbed()) return false;
   if (!has_kv_) return false;  // without a cache there is nothing to go on from
   if (sampling.vocab_size > compiled_.vocab_size) return false;  // a head may be wider than the embedding
   return std::none_of(sampling.out.failed, sampling.out.failed + sampling.num_rows, [](uint8_t failed) { return failed != 0; });

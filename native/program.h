@@ -72,6 +72,9 @@ struct CompiledProgram {
 
 CompiledProgram compile(const OctavoProgramSpec& spec, ThreadPool& pool, const KvStore* kv);
 
+// When a step begins before it is asked for: numbers of octavo_program_begin_early.
+enum class BeginEarly : int32_t { kNever, kUndisturbed, kAlways };
+
 class Program {
  public:
   // `kv` may be null if no op uses the cache.
@@ -89,7 +92,7 @@ class Program {
   // Null if there is no such slot, or its rows are gone because the next step has begun.
   float* slot_data(int32_t slot) const;
   void share_passes(bool share) { shares_passes_ = share; }
-  void begin_early(bool begin) { begins_early_ = begin; }
+  void begin_early(BeginEarly when) { begin_early_ = when; }
   int64_t num_early_steps() const { return num_early_steps_; }
   int32_t num_shared_passes() const { return num_shared_passes_; }
   void set_adapter(int32_t slot, const OctavoLowRank* pairs, int32_t num_pairs);
@@ -145,7 +148,7 @@ class Program {
   bool drops_rows_ = false;
   bool has_step_ = false;  // the one that these are of was ready to run
   const StepBody body_{*this};
-  bool begins_early_ = true;
+  BeginEarly begin_early_ = BeginEarly::kUndisturbed;
   NextStep next_;
   bool next_has_begun_ = false;  // so the rows of the last step are gone, whether the next one comes to its end or not
   uint32_t next_task_number_ = 0;

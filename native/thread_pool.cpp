@@ -208,6 +208,12 @@ void ThreadPool::work(Worker& worker) {
   }
 }
 
+bool ThreadPool::is_disturbed() {
+  const int64_t now = now_nanoseconds();
+  if (disturbance_.is_due(now)) disturbance_.note(preemptions_of_this_process(), now);
+  return disturbance_.goes_on();
+}
+
 bool ThreadPool::attend() {
   uint32_t attendance = attendance_.load();
   do {

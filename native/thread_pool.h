@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "disturbance.h"
 #include "memory.h"
 #include "step.h"
 #include "weights_ahead.h"
@@ -98,6 +99,9 @@ class ThreadPool {
   // Returns when no worker is in a body that was started, and not finished; from now on its work is left undone.
   void give_up();
 
+  // Whether other processes want the processors. One thread at a time asks.
+  bool is_disturbed();
+
   int64_t claim(Worker& worker, int64_t count);
   int64_t claim_nearby(Worker& worker, int64_t count);
   void barrier(Worker& worker);
@@ -137,6 +141,7 @@ class ThreadPool {
   uint32_t first_phase_ = 0;  // of the task
   bool has_started_ = false;  // a task that is not finished
   std::atomic<bool> gives_up_{false};
+  Disturbance disturbance_;
   std::atomic<bool> ends_{false};
 
   // The current phase, the workers that hold a piece of it, and the next piece. A worker lags behind by less than a

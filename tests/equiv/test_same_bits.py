@@ -104,13 +104,13 @@ def test_with_and_without_shared_passes(session):
 
 
 def test_with_and_without_steps_that_begin_early(session, alone):
-    for begin in (True, False):
+    for when in ("always", "never"):
         s = session(num_threads=2)
         interpreter = s.built.engine.core.runner._interpreter
-        interpreter.begin_early(begin)
+        interpreter.begin_early(when)
         names = [s.add(text, SAMPLED if i % 2 else GREEDY) for i, text in enumerate(TEXTS[:4])]
         outputs = s.finish()
-        assert (interpreter.num_early_steps > 0) == begin
+        assert (interpreter.num_early_steps > 0) == (when == "always")
         for i, request in enumerate(names):
             assert bits_of(outputs[request].outputs[0]) == alone[i, "sampled" if i % 2 else "greedy"]
 

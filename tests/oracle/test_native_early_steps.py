@@ -132,7 +132,8 @@ def session(num_threads: int = 2, kv_spec: KVCacheSpec | None = None) -> Iterato
         NativeInterpreter(model, spec, NUM_BLOCKS, max_num_tokens=64, max_logit_rows=9, num_threads=threads)
         for threads in (num_threads, 1)
     )
-    plain.begin_early(False)
+    early.begin_early("always")
+    plain.begin_early("never")
     try:
         yield Session(model, early, plain)
     finally:

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from typing import Literal
 
 import numpy as np
 
@@ -96,13 +97,15 @@ class NativeInterpreter:
         with self._program as program:
             self._library.get("octavo_program_share_passes", program.address, share)
 
-    def begin_early(self, begin: bool) -> None:
-        """Whether `run_and_sample` begins with the step after this one, if it can tell which that will be.
+    def begin_early(self, when: Literal["never", "undisturbed", "always"]) -> None:
+        """When `run_and_sample` begins with the step after this one, if it can tell which that will be.
 
-        It does so at first. No bit depends on it: turning it off is for tests and measurements.
+        At first it does unless other processes keep the processors busy. No bit depends on it: another choice
+        is for tests and measurements.
         """
+        number = ("never", "undisturbed", "always").index(when)
         with self._program as program:
-            self._library.get("octavo_program_begin_early", program.address, begin)
+            self._library.get("octavo_program_begin_early", program.address, number)
 
     @property
     def num_early_steps(self) -> int:
