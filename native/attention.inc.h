@@ -168,7 +168,7 @@ void run_attention(const AttentionCall& call, Worker& worker) {
 }
 
 [[maybe_unused]] void paged_attention(const PagedAttentionOp& op, const StepView& step, Worker& worker) {
-  const AttentionCall call(op, step);
+  const AttentionCall call(op, step, worker.count);
   switch (step.kv.dtype) {
     case KvDtype::kFloat16: return run_attention<uint16_t>(call, worker);
     case KvDtype::kFloat32: return run_attention<float>(call, worker);

@@ -55,39 +55,53 @@ struct AttentionItem {
   int32_t partition_begin, partition_end;
 };
 
-// The shared passes of a step for one op. An item is a block of a pass's rows, a K/V head and a partition; its partial
-// lies in the shared scratch, [pass][kv_head][partition], where each pass has room for all its rows together.
+// The shared passes of a step for one op. An item is a block of a pass's rows, a K/V head and a partition, or all partitions
+// one after the other, merged as they are done: that needs them to be the first ones of the rows, and rows enough for all workers.
+// Its partial lies in the shared scratch, [pass][kv_head][partition], where each pass has room for all its rows together.
 class PassPlan {
  public:
   // A window of tokens rarely holds a whole partition for all rows: ops with one share nothing.
-  PassPlan(const PagedAttentionOp& op, const StepView& step)
+  PassPlan(const PagedAttentionOp& op, const StepView& step, int num_workers)
       : shared_(op.window > 0 ? SharedPassView{} : step.shared),
         group_(op.num_heads / op.num_kv_heads),
         num_kv_heads_(op.num_kv_heads),
         most_rows_(max_item_rows(op.head_dim)),
+        merged_blocks_((kMergedItemsPerWorker * num_workers + op.num_kv_heads - 1) / op.num_kv_heads),
         unit_floats_(partial_floats(group_, op.head_dim)) {}
 
   bool any() const { return shared_.num_passes > 0; }
   const SharedPass& pass(int index) const { return shared_.passes[index]; }
   int num_passes() const { return shared_.num_passes; }
   int rows_of(const SharedPass& pass) const { return pass.num_rows * group_; }
-  int num_row_blocks(const SharedPass& pass) const { return (rows_of(pass) + most_rows_ - 1) / most_rows_; }
+  bool merges(const SharedPass& pass) const {
+    return pass.parent < 0 && rows_of(pass) >= merged_blocks_ * kLeastMergedRows;
+  }
+  // Partials of a row.
+  int num_partials(const SharedPass& pass) const { return merges(pass) ? 1 : pass.partition_end - pass.partition_begin; }
+  int num_row_blocks(const SharedPass& pass) const {
+    const int least = (rows_of(pass) + most_rows_ - 1) / most_rows_;
+    return merges(pass) ? at_least(least, merged_blocks_) : least;
+  }
   int64_t num_items(const SharedPass& pass) const {
-    return int64_t{num_row_blocks(pass)} * num_kv_heads_ * (pass.partition_end - pass.partition_begin);
+    return int64_t{num_row_blocks(pass)} * num_kv_heads_ * num_partials(pass);
   }
 
   int64_t num_floats() const { return shared_.num_units * num_kv_heads_ * unit_floats_; }
-  // First float of the partial of a pass's rows.
-  int64_t partial(const SharedPass& pass, int kv_head, int partition) const {
-    const int64_t index = int64_t{kv_head} * (pass.partition_end - pass.partition_begin) + partition - pass.partition_begin;
+  // First float of a partial of a pass's rows.
+  int64_t partial(const SharedPass& pass, int kv_head, int number) const {
+    const int64_t index = int64_t{kv_head} * num_partials(pass) + number;
     return (pass.first_unit * num_kv_heads_ + index * pass.num_rows) * unit_floats_;
   }
 
  private:
+  static constexpr int kMergedItemsPerWorker = 3;
+  static constexpr int kLeastMergedRows = 24;  // fewer would hardly share the loads of K and V
+
   const SharedPassView shared_;
   const int group_;
   const int num_kv_heads_;
   const int most_rows_;
+  const int merged_blocks_;  // of rows, so that there are items enough
   const int64_t unit_floats_;  // of a row of the step: enough for its `group` rows in any partial
 };
 
@@ -95,7 +109,7 @@ class PassPlan {
 class RowBlockWalk {
  public:
   RowBlockWalk(const PagedAttentionOp& op, const StepView& step, int num_workers)
-      : op_(op), step_(step), passes_(op, step), group_(op.num_heads / op.num_kv_heads), num_workers_(num_workers) {
+      : op_(op), step_(step), passes_(op, step, num_workers), group_(op.num_heads / op.num_kv_heads), num_workers_(num_workers) {
     restart();
     int64_t total = 0;
     while (next()) total += cost(block_);

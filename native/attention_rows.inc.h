@@ -14,12 +14,12 @@ struct AttentionCall {
   int stride;  // of a row of queries or outputs in scratch memory: head_dim rounded up to 16
   PassPlan passes;
 
-  AttentionCall(const PagedAttentionOp& op, const StepView& step)
+  AttentionCall(const PagedAttentionOp& op, const StepView& step, int num_workers)
       : op(op),
         step(step),
         group(op.num_heads / op.num_kv_heads),
         stride(round_up_to_lanes(op.head_dim)),
-        passes(op, step) {}
+        passes(op, step, num_workers) {}
 
   // The first element of head `row % group` of a K/V head's query heads, in row `step_row` of the step.
   int64_t element_of(int64_t step_row, int kv_head, int row) const {

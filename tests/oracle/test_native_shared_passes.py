@@ -165,6 +165,32 @@ def test_nested_groups(num_threads, num_new, kv_dtype):
     assert_same_bits(run(share_passes=True, num_threads=num_threads), run(share_passes=False))
 
 
+def crowd(num_requests: int, *, num_partitions: int, num_further: int) -> Family:
+    """All requests have the first partitions in common, every other one also some further ones."""
+    blocks_per_partition = 256 // 16
+    trunk = np.arange((num_partitions + num_further) * blocks_per_partition)
+    parts, tables, used = [], [], len(trunk)
+    for i in range(num_requests):
+        common = trunk[: (num_partitions + num_further * (i % 2)) * blocks_per_partition]
+        own = np.arange(used, used + 1 + blocks_per_partition)
+        used += len(own)
+        parts.append(Part(len(common) * 16 + 20 * i % 200, 1))
+        tables.append(np.concatenate([common, own]))
+    return Family(parts, tables, used)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("num_requests", [7, 8, 16, 33, 70])  # fewer rows than are merged at once, and more
+@pytest.mark.parametrize(("num_partitions", "num_further"), [(1, 0), (4, 0), (3, 2)])
+@pytest.mark.parametrize("kv_dtype", ["float16", "int8"])
+def test_partitions_of_many_rows_are_merged_at_once(isa, num_requests, num_partitions, num_further, kv_dtype):
+    family = crowd(num_requests, num_partitions=num_partitions, num_further=num_further)
+    run = partial(attend, family, kv_dtype=kv_dtype, isa=isa)
+    want = run(share_passes=False)
+    for num_threads in (1, 2, 5):
+        assert_same_bits(run(share_passes=True, num_threads=num_threads), want)
+
+
 def num_passes(parts: list[Part], tables: list[list[int]], *, block_size: int = 256) -> int:
     """Of a step without attention: what the block tables alone lead to."""
     spec = KVCacheSpec(block_size=block_size, num_layers=1, num_kv_heads=1, head_dim=8, dtype="float16")
