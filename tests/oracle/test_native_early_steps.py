@@ -69,16 +69,8 @@ class Session:
         token_ids = [token for s in self.sequences for token in s.token_ids[s.num_computed :]]
         step = make_step(parts, tables, token_ids=token_ids)
         adapters = np.array([s.adapter for s in self.sequences], np.int32)
-        return StepInput(
-            token_ids=step.token_ids,
-            positions=step.positions,
-            query_start_loc=step.query_start_loc,
-            seq_lens=step.seq_lens,
-            block_tables=step.block_tables,
-            logit_rows=step.logit_rows,
-            only_logit_rows=only_logit_rows,
-            adapter_slots=adapters if (adapters >= 0).any() else None,
-        )
+        adapter_slots = adapters if (adapters >= 0).any() else None
+        return replace(step, only_logit_rows=only_logit_rows, adapter_slots=adapter_slots)
 
     def advance(self, **options) -> None:
         """A step of both; every request gets its token."""
