@@ -1,25 +1,17 @@
 """When a process counts as disturbed by others: the rule alone, compiled for the test."""
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from native_driver import compile_driver, needs_compiler
 
-NATIVE = Path(__file__).resolve().parents[3] / "native"
-COMPILER = os.environ.get("CXX", "c++").split()[0]
-
-pytestmark = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is not installed")
+pytestmark = needs_compiler
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("disturbance") / "disturbance_notes"
-    subprocess.run(
-        [COMPILER, "-std=c++20", "-o", program, NATIVE / "tests" / "disturbance_notes.cpp"], check=True
-    )
-    return program
+    return compile_driver(tmp_path_factory, "disturbance_notes")
 
 
 def answers(driver: Path, notes: list[tuple[int, int]]) -> list[tuple[bool, bool]]:

@@ -1,20 +1,17 @@
 """What workers fetch of K and V while linear layers compute: the walk alone, compiled for the test."""
 
-import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from native_driver import compile_driver, needs_compiler
 
-NATIVE = Path(__file__).resolve().parents[3] / "native"
-COMPILER = os.environ.get("CXX", "c++").split()[0]
 STEP = 128  # KvAhead::kStep
 NUM_BLOCKS, BLOCK_SIZE, LAYER = 40, 16, 2
 
-pytestmark = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is not installed")
+pytestmark = needs_compiler
 
 
 @dataclass
@@ -36,10 +33,7 @@ class Pass:
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("kv_ahead") / "kv_ahead_lines"
-    sources = (NATIVE / "tests" / "kv_ahead_lines.cpp", NATIVE / "kv_ahead.cpp")
-    subprocess.run([COMPILER, "-std=c++20", "-o", program, *sources], check=True)
-    return program
+    return compile_driver(tmp_path_factory, "kv_ahead_lines", "kv_ahead.cpp")
 
 
 def block_bytes(num_kv_heads: int, head_dim: int) -> int:
