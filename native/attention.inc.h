@@ -133,36 +133,56 @@ inline void merge_kept_head(const AttentionCall& call, const RowBlock& block, in
 }
 
 inline void merge_kept(const AttentionCall& call, RowBlockWalk& walk, Worker& worker) {
-  walk.restart();
   GroupQuantizer quantizer;
-  int64_t next = claim(worker, 1), before = 0;
-  while (walk.next()) {
-    if (!walk.block().keeps_partials()) continue;
-    for (; next < before + call.op.num_kv_heads; next = claim(worker, 1)) {
-      merge_kept_head(call, walk.block(), static_cast<int>(next - before), worker.scratch, quantizer);
-    }
-    before += call.op.num_kv_heads;
+  const int64_t heads = call.op.num_kv_heads, count = walk.num_kept_blocks() * heads;
+  for (int64_t next = claim_nearby(worker, count); next < count; next = claim_nearby(worker, count)) {
+    merge_kept_head(call, walk.find_kept_block(next / heads), static_cast<int>(next % heads), worker.scratch, quantizer);
   }
 }
+
+// The items of an op: those of each pass, and those of all row blocks. A worker's share is a run of each of these lists, so that
+// it attends for rows near to those that it normed and rotated: they and their new K and V are in its core's caches (ADR 0020).
+template <class Element>
+class AttentionShares {
+ public:
+  AttentionShares(const AttentionCall& call, RowBlockWalk& walk, Worker& worker) : call_(call), walk_(walk), worker_(worker) {}
+
+  void run() {
+    ClaimedPiece piece;
+    while (claim_shared_out(worker_, [&](int32_t owner) { return num_items_of(owner); }, piece)) run(piece);
+  }
+
+ private:
+  int64_t num_items_of(int32_t owner) const {
+    int64_t items = share_size(walk_.num_items(), owner, worker_.count);
+    for (int i = 0; i < call_.passes.num_passes(); ++i) {
+      items += share_size(call_.passes.num_items(call_.passes.pass(i)), owner, worker_.count);
+    }
+    return items;
+  }
+
+  void run(ClaimedPiece piece) {
+    for (int i = 0; i < call_.passes.num_passes(); ++i) {
+      const SharedPass& pass = call_.passes.pass(i);
+      const int64_t count = call_.passes.num_items(pass), begin = share_begin(count, piece.owner, worker_.count);
+      const int64_t size = share_size(count, piece.owner, worker_.count);
+      if (piece.number < size) return PassItemRun<Element>(call_, pass, begin + piece.number, worker_.scratch).run();
+      piece.number -= size;
+    }
+    const int64_t begin = share_begin(walk_.num_items(), piece.owner, worker_.count);
+    AttentionItemRun<Element>(call_, walk_.find_item(begin + piece.number), worker_.scratch).run();
+  }
+
+  const AttentionCall& call_;
+  RowBlockWalk& walk_;
+  Worker& worker_;
+};
 
 template <class Element>
 void run_attention(const AttentionCall& call, Worker& worker) {
   RowBlockWalk walk(call.op, call.step, worker.count);
-  int64_t next = claim(worker, 1), before = 0;
-  for (int i = 0; i < call.passes.num_passes(); ++i) {
-    const SharedPass& pass = call.passes.pass(i);
-    for (; next < before + call.passes.num_items(pass); next = claim(worker, 1)) {
-      PassItemRun<Element>(call, pass, next - before, worker.scratch).run();
-    }
-    before += call.passes.num_items(pass);
-  }
-  while (walk.next()) {
-    for (; next < before + walk.num_items(); next = claim(worker, 1)) {
-      AttentionItemRun<Element>(call, walk.item(next - before), worker.scratch).run();
-    }
-    before += walk.num_items();
-  }
-  if (walk.partials_before() == 0) return;
+  AttentionShares<Element>(call, walk, worker).run();
+  if (walk.num_kept_blocks() == 0) return;
   barrier(worker);
   merge_kept(call, walk, worker);
 }
@@ -177,9 +197,7 @@ void run_attention(const AttentionCall& call, Worker& worker) {
 }
 
 [[maybe_unused]] size_t attention_scratch_bytes(const PagedAttentionOp& op, const StepView& step, int32_t num_workers) {
-  RowBlockWalk walk(op, step, num_workers);
-  while (walk.next()) continue;
-  return sizeof(float) * static_cast<size_t>(walk.partials_before());
+  return sizeof(float) * static_cast<size_t>(RowBlockWalk(op, step, num_workers).num_partial_floats());
 }
 
 }  // namespace

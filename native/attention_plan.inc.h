@@ -105,52 +105,101 @@ class PassPlan {
   const int64_t unit_floats_;  // of a row of the step: enough for its `group` rows in any partial
 };
 
-// Visits the row blocks of a step in order. Within a request the newest rows, which see the most, come first.
+// Visits the row blocks of a step, request by request. The newest rows of a request see the most. Its blocks come in turns of
+// as many as there are workers: newest, W-th newest, … 2nd newest, W + 1-th newest, …. So if it fills the step, each worker's
+// share of the items begins with long ones and ends with short ones, which even out what is left.
 class RowBlockWalk {
  public:
   RowBlockWalk(const PagedAttentionOp& op, const StepView& step, int num_workers)
-      : op_(op), step_(step), passes_(op, step, num_workers), group_(op.num_heads / op.num_kv_heads), num_workers_(num_workers) {
+      : op_(op),
+        step_(step),
+        passes_(op, step, num_workers),
+        group_(op.num_heads / op.num_kv_heads),
+        most_rows_(max_item_rows(op.head_dim)),
+        num_workers_(num_workers) {
     restart();
     int64_t total = 0;
     while (next()) total += cost(block_);
     item_cost_ = at_least(total * op.num_kv_heads / (num_workers * kItemsPerWorker), kMinItemCost);
     restart();
+    while (next()) continue;
+    totals_ = before_;
+    restart();
+  }
+
+  int64_t num_items() const { return totals_.items; }
+  int64_t num_kept_blocks() const { return totals_.kept_blocks; }
+  int64_t num_partial_floats() const { return totals_.partials; }  // of the passes, and of all blocks
+
+  // Both are quick if nothing earlier was found just before.
+  AttentionItem find_item(int64_t number) {
+    if (number < before_.items) restart();
+    while (block_.request < 0 || number >= before_.items + items_of_block()) next();
+    return item(number - before_.items);
+  }
+  // Of the blocks that keep their partials.
+  const RowBlock& find_kept_block(int64_t number) {
+    if (number < before_.kept_blocks) restart();
+    while (block_.request < 0 || !block_.keeps_partials() || number > before_.kept_blocks) next();
+    return block_;
+  }
+
+ private:
+  static constexpr int64_t kItemsPerWorker = 6;
+  static constexpr int64_t kMinItemCost = 2 * kPartitionTokens;  // below, handing it out costs more than it gives
+  static constexpr int64_t kRowsPerLoad = 2;  // loading a token's K/V costs about as much as two rows' arithmetic
+
+  // Of blocks; `partials` counts floats, and those of the passes, too.
+  struct Counts {
+    int64_t items, kept_blocks, partials;
+  };
+
+  void restart() {
+    block_ = {};
+    block_.request = -1;
+    num_blocks_ = first_of_turn_ = index_ = 0;
+    before_ = {0, 0, passes_.num_floats()};
   }
 
   // Moves to the next block; false at the end.
   bool next() {
-    if (block_.request >= 0 && block_.keeps_partials()) partials_ += op_.num_kv_heads * head_partial_floats();
-    while (rows_left_ == 0) {
-      if (++block_.request >= step_.num_requests) return false;
-      const int32_t* rows = step_.query_start_loc + block_.request;
-      rows_left_ = (rows[1] - rows[0]) * group_;
-      if (rows_left_ > 0) block_.first_position = step_.positions[rows[0]];
+    if (block_.request >= 0) count_block();
+    index_ += num_workers_;
+    if (index_ >= num_blocks_) index_ = ++first_of_turn_;
+    while (first_of_turn_ >= at_most(num_blocks_, num_workers_)) {
+      if (!begin_request()) return false;
     }
-    const int most = max_item_rows(op_.head_dim);
-    block_.num_rows = rows_left_ % most == 0 ? most : rows_left_ % most;
-    rows_left_ -= block_.num_rows;
-    block_.first_row = rows_left_;
+    const int rows_of_newest = (num_rows_ - 1) % most_rows_ + 1;
+    block_.num_rows = index_ == 0 ? rows_of_newest : most_rows_;
+    block_.first_row = num_rows_ - rows_of_newest - index_ * most_rows_;
     set_partitions();
     set_pieces();
     return true;
   }
 
-  void restart() {
-    block_ = {};
-    block_.request = -1;
-    rows_left_ = 0;
-    partials_ = passes_.num_floats();
+  bool begin_request() {
+    if (++block_.request >= step_.num_requests) return false;
+    const int32_t* rows = step_.query_start_loc + block_.request;
+    num_rows_ = (rows[1] - rows[0]) * group_;
+    num_blocks_ = (num_rows_ + most_rows_ - 1) / most_rows_;
+    first_of_turn_ = index_ = 0;
+    if (num_rows_ > 0) block_.first_position = step_.positions[rows[0]];
+    return true;
   }
 
-  const RowBlock& block() const { return block_; }
-  int64_t num_items() const {
+  void count_block() {
+    before_.items += items_of_block();
+    if (!block_.keeps_partials()) return;
+    ++before_.kept_blocks;
+    before_.partials += op_.num_kv_heads * head_partial_floats();
+  }
+
+  int64_t items_of_block() const {
     return (op_.num_kv_heads + block_.heads_per_item - 1) / block_.heads_per_item * int64_t{block_.pieces};
   }
   int64_t head_partial_floats() const {
     return block_.num_partitions() * partial_floats(block_.num_rows, op_.head_dim);
   }
-  // Floats that the partials of the passes, and of the blocks before this one, take.
-  int64_t partials_before() const { return partials_; }
 
   AttentionItem item(int64_t index) const {
     const int piece = static_cast<int>(index % block_.pieces);
@@ -160,11 +209,6 @@ class RowBlockWalk {
     return {block_, head, head_end, block_.partition_begin + partitions * piece / block_.pieces,
             block_.partition_begin + partitions * (piece + 1) / block_.pieces};
   }
-
- private:
-  static constexpr int64_t kItemsPerWorker = 6;
-  static constexpr int64_t kMinItemCost = 2 * kPartitionTokens;  // below, handing it out costs more than it gives
-  static constexpr int64_t kRowsPerLoad = 2;  // loading a token's K/V costs about as much as two rows' arithmetic
 
   int64_t cost(const RowBlock& block) const {
     return int64_t{block.num_partitions()} * kPartitionTokens * (block.num_rows + kRowsPerLoad);
@@ -181,22 +225,26 @@ class RowBlockWalk {
   }
 
   void set_pieces() {
+    block_.pieces = block_.heads_per_item = 1;
+    block_.partials = before_.partials;
     if (item_cost_ == 0) return;  // the constructor's first walk, which only adds costs up
     const int64_t pieces = num_workers_ == 1 ? 1 : cost(block_) / item_cost_, heads = item_cost_ / cost(block_);
     block_.pieces = static_cast<int32_t>(at_most(at_least(pieces, int64_t{1}), int64_t{block_.num_partitions()}));
     block_.heads_per_item = static_cast<int32_t>(at_most(at_least(heads, int64_t{1}), int64_t{op_.num_kv_heads}));
-    block_.partials = partials_;
   }
 
   const PagedAttentionOp& op_;
   const StepView& step_;
   const PassPlan passes_;
   const int group_;
+  const int most_rows_;  // of a block
   const int num_workers_;
   int64_t item_cost_ = 0;
+  Counts totals_ = {};
+  Counts before_ = {};  // this block
   RowBlock block_ = {};
-  int32_t rows_left_ = 0;
-  int64_t partials_ = 0;
+  int32_t num_rows_ = 0, num_blocks_ = 0;      // of the request
+  int32_t index_ = 0, first_of_turn_ = 0;  // of its blocks, the newest being 0
 };
 
 }  // namespace

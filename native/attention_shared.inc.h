@@ -13,8 +13,9 @@ class PassItemRun {
   PassItemRun(const AttentionCall& call, const SharedPass& pass, int64_t item, std::byte* memory)
       : call_(call), pass_(pass), sequence_{call.step.kv, call.op.layer, block_table()} {
     const int num_blocks = call.passes.num_row_blocks(pass), num_rows = call.passes.rows_of(pass);
-    const int block = static_cast<int>(item % num_blocks);
-    const int64_t unit = item / num_blocks;  // neighbouring items have the same K and V
+    const int64_t num_units = call.passes.num_items(pass) / num_blocks;
+    const int block = static_cast<int>(item / num_units);  // neighbouring items have the same rows
+    const int64_t unit = item % num_units;
     partial_ = static_cast<int>(unit / call.op.num_kv_heads);
     kv_head_ = static_cast<int>(unit % call.op.num_kv_heads);
     first_row_ = num_rows * block / num_blocks;

@@ -8,13 +8,16 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-// Calls visit(begin, end) for the shares of the units 0 … total - 1 that this worker gets. A share is small enough to
-// even out a busy neighbour and large enough to make claiming cheap.
+// Calls visit(begin, end) for the ranges of the units 0 … total - 1 that this worker gets: near its own part of them, so that
+// one op after the other finds its rows in the caches of the core that it runs on (ADR 0020). A range is small enough to even
+// out a busy neighbour and large enough to make claiming cheap, and whole fours if it can be, which norms take at once.
 template <class Visit>
 OCTAVO_INLINE void for_claimed_ranges(Worker& worker, int64_t total, Visit visit) {
-  const int64_t share = total / (int64_t{worker.count} * 8) + 1;
-  for (int64_t begin = claim(worker, share); begin < total; begin = claim(worker, share)) {
-    visit(begin, begin + share < total ? begin + share : total);
+  const int64_t least = total / (int64_t{worker.count} * 8) + 1, size = least > 2 ? (least + 3) / 4 * 4 : least;
+  const int64_t num_ranges = (total + size - 1) / size;
+  for (int64_t range = claim_nearby(worker, num_ranges); range < num_ranges; range = claim_nearby(worker, num_ranges)) {
+    const int64_t begin = range * size;
+    visit(begin, begin + size < total ? begin + size : total);
   }
 }
 

@@ -9,6 +9,7 @@ namespace octavo {
 namespace {
 
 constexpr int32_t kMaxRowsOfRequest = 8;            // more share the loads of K and V: computing takes longer
+constexpr int32_t kRowsOfItem = 48;                // about what a worker attends at once for in a pass
 constexpr int64_t kMostBytes = int64_t{16} << 20;  // of all workers: half of a third-level cache that cores share
 
 }  // namespace
@@ -18,10 +19,16 @@ KvAhead::KvAhead(const PagedAttentionOp& op, const StepView& step, int32_t worke
       layer_(step.kv.block(op.layer, 0)),
       blocks_left_(kMostBytes / num_workers / step.kv.block_bytes()),
       num_passes_(op.window > 0 ? 0 : step.shared.num_passes),
+      group_(op.num_heads / op.num_kv_heads),
       window_(op.window),
       worker_index_(worker_index),
       num_workers_(num_workers) {
-  if (step.kv.block_bytes() >= kStep) find_block();
+  if (step.kv.block_bytes() < kStep) return;
+  int64_t count = 0;
+  for (int32_t request = 0; request < step.num_requests; ++request) count += entries_of_request(request).size();
+  skips_ = share_begin(count, worker_index, num_workers);
+  share_left_ = share_size(count, worker_index, num_workers);
+  find_block();
 }
 
 void KvAhead::find_block() {
@@ -31,25 +38,39 @@ void KvAhead::find_block() {
   const int64_t bytes = step_->kv.block_bytes();
   next_ = layer_ + entries_.block_table[entries_.begin] * bytes;
   block_end_ = next_ + bytes / kStep * kStep;
-  entries_.begin += num_workers_;
+  ++entries_.begin;
 }
 
 bool KvAhead::find_entry() {
   while (entries_.begin >= entries_.end) {
     if (num_found_ == num_passes_ + step_->num_requests) return false;
-    entries_ = num_found_ < num_passes_ ? entries_of_pass(num_found_) : entries_of_request(num_found_ - num_passes_);
-    entries_.begin += worker_index_;
+    entries_ = num_found_ < num_passes_ ? entries_of_pass(num_found_) : share_of(entries_of_request(num_found_ - num_passes_));
     ++num_found_;
   }
   return true;
+}
+
+KvAhead::Entries KvAhead::share_of(Entries entries) {
+  const int64_t skipped = std::min(skips_, entries.size());
+  const int64_t taken = std::min(share_left_, entries.size() - skipped);
+  skips_ -= skipped;
+  share_left_ -= taken;
+  const auto begin = static_cast<int32_t>(entries.begin + skipped);
+  return {entries.block_table, begin, static_cast<int32_t>(begin + taken)};
 }
 
 KvAhead::Entries KvAhead::entries_of_pass(int32_t pass) const {
   const SharedPass& shared = step_->shared.passes[pass];
   const int32_t* table = step_->block_table(step_->request_of_row[step_->shared.rows[shared.first_row]]);
   const int32_t block_size = step_->kv.block_size;
-  return {table, shared.partition_begin * kPartitionTokens / block_size,
-          shared.partition_end * kPartitionTokens / block_size};
+  const int32_t begin = shared.partition_begin * kPartitionTokens / block_size;
+  const int32_t count = shared.partition_end * kPartitionTokens / block_size - begin;
+  // Workers share the items out, rows first: with rows enough each has all partitions for some of them, else some partitions.
+  const int64_t num_items = std::max(shared.num_rows * group_ / kRowsOfItem, 1);
+  if (num_items >= num_workers_) return {table, begin, begin + count};
+  const int64_t first = num_items * count * worker_index_ / num_workers_ % count;
+  return {table, begin + static_cast<int32_t>(first),
+          begin + static_cast<int32_t>(std::min<int64_t>(first + num_items * count / num_workers_ + 1, count))};
 }
 
 KvAhead::Entries KvAhead::entries_of_request(int32_t request) const {

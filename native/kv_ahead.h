@@ -9,8 +9,8 @@ namespace octavo {
 struct PagedAttentionOp;
 struct StepView;
 
-// A worker's share of what an attention op reads for requests of few rows: every count-th block of theirs, those of the
-// passes first. With many such requests attention waits for memory, which has little to do while linear layers compute:
+// What a worker will read, about, of what an attention op reads for requests of few rows: of the passes, and of its share of the
+// requests' blocks, one request after the other. With many such requests attention waits for memory, which has little to do while linear layers compute:
 // they find what they need in the caches. Asking in passing, a few lines at a time, leaves them their share of the lines
 // that a core may wait for at once; in one go it would cost them what attention gains.
 class KvAhead {
@@ -34,11 +34,14 @@ class KvAhead {
  private:
   struct Entries {
     const int32_t* block_table;
-    int32_t begin, end;
+    int32_t begin, end;  // from this worker's next one on
+
+    int64_t size() const { return end - begin; }
   };
 
   void find_block();
   bool find_entry();
+  Entries share_of(Entries entries);
   Entries entries_of_pass(int32_t pass) const;
   Entries entries_of_request(int32_t request) const;
 
@@ -46,10 +49,13 @@ class KvAhead {
   const std::byte* layer_ = nullptr;  // block 0
   const std::byte* next_ = nullptr;
   const std::byte* block_end_ = nullptr;  // whole steps
-  Entries entries_{};      // from this worker's next one on
+  Entries entries_{};
   int64_t blocks_left_ = 0;
   int32_t num_found_ = 0;  // passes, then requests, whose entries were taken
+  int64_t skips_ = 0;      // entries of requests, before its share
+  int64_t share_left_ = 0;
   int32_t num_passes_ = 0;
+  int32_t group_ = 1;  // query heads per K/V head
   int32_t window_ = 0;
   int32_t worker_index_ = 0, num_workers_ = 1;
 };

@@ -49,7 +49,7 @@ struct Piece {
   }
   TilePanels tile_panels(int32_t first, int32_t count) const {
     const int32_t next = first + count;
-    return {*part, first, part->bundle_of(first), next < panel_end ? part->bundle_of(next) : following, *kv_ahead};
+    return {*part, first, part->bundle_of(first), next < panel_end ? part->bundle_of(next) : following, *kv_ahead, {}};
   }
 };
 
@@ -84,7 +84,7 @@ OCTAVO_INLINE void write_tile(const LinearOp& op, const Piece& piece, float* out
 
 // kFetches: what the tile reads next comes while it runs.
 template <PanelKind kKind, bool kFetches, int kRows, int kCols>
-void run_tile(const LinearOp& op, const Piece& piece, const TilePanels& panels, int first_slice, int32_t row) {
+void run_tile(const LinearOp& op, const Piece& piece, TilePanels& panels, int first_slice, int32_t row) {
   vf acc[kRows][kCols];
   const int32_t column = panels.index * kPanelColumns + first_slice * kWidth;
   float* const out = piece.out_at(row, column);
@@ -113,7 +113,7 @@ void run_tile(const LinearOp& op, const Piece& piece, const TilePanels& panels, 
 
 // A bundle by all rows of the piece that there are whole tiles for, kCols column vectors at a time. Returns the row after them.
 template <PanelKind kKind, bool kFetches, int kRows, int kCols>
-OCTAVO_INLINE int32_t run_rows(const LinearOp& op, const Piece& piece, const TilePanels& panels, int32_t row,
+OCTAVO_INLINE int32_t run_rows(const LinearOp& op, const Piece& piece, TilePanels& panels, int32_t row,
                                int32_t row_end) {
   for (; row + kRows <= row_end; row += kRows) {
     for (int slice = 0; slice < panels_in_bundle(kKind) * kParts; slice += kCols) {
@@ -123,9 +123,9 @@ OCTAVO_INLINE int32_t run_rows(const LinearOp& op, const Piece& piece, const Til
   return row;
 }
 
-// The first rows of the piece; what they read next comes while they run. Returns the row after them.
+// The first rows of a piece of few; what they read next comes while they run. Returns the row after them.
 template <PanelKind kKind, int kCols>
-OCTAVO_INLINE int32_t run_first_rows(const LinearOp& op, const Piece& piece, const TilePanels& panels) {
+OCTAVO_INLINE int32_t run_first_rows(const LinearOp& op, const Piece& piece, TilePanels& panels) {
   constexpr bool kFetches = is_integer(kKind);
   const int32_t row = piece.row_begin, rows = piece.row_end - row;
   if (rows >= kTileRows) return run_rows<kKind, kFetches, kTileRows, kCols>(op, piece, panels, row, row + kTileRows);
@@ -135,19 +135,26 @@ OCTAVO_INLINE int32_t run_first_rows(const LinearOp& op, const Piece& piece, con
   return run_rows<kKind, kFetches, 1, kCols>(op, piece, panels, row, row + 1);
 }
 
-// A bundle by all rows of the piece. The rows after the first find it in the cache, and share the work of fetching the one
-// that follows: the first rows alone would ask for more than memory gives.
+// Whole tiles of a piece of many rows. The first find the bundle in the cache, and all share the work of fetching the one that
+// follows. Returns the row after them.
 template <PanelKind kKind, int kCols>
-OCTAVO_INLINE void run_bundle(const LinearOp& op, const Piece& piece, int32_t panel) {
-  const TilePanels panels = piece.tile_panels(panel, panels_in_bundle(kKind));
+OCTAVO_INLINE int32_t run_whole_tiles(const LinearOp& op, const Piece& piece, TilePanels& panels) {
   const std::byte* following = panels.following;
-  const int64_t share = piece.part->stride * kTileRows / (piece.row_end - piece.row_begin);
-  int32_t row = run_first_rows<kKind, kCols>(op, piece, panels);
-  for (; row + kTileRows <= piece.row_end; row += kTileRows) {
-    for (int64_t byte = 0; byte < share; byte += 64) prefetch(following + byte);
-    following += share;
+  const int64_t share = piece.part->stride / ((piece.row_end - piece.row_begin) / kTileRows);
+  int32_t row = piece.row_begin;
+  for (; row + kTileRows <= piece.row_end; row += kTileRows, following += share) {
+    panels.lines_ahead = {following, share, ceil_div(op.depth, kGroupSize)};
     run_rows<kKind, false, kTileRows, kCols>(op, piece, panels, row, row + kTileRows);
   }
+  return row;
+}
+
+// A bundle by all rows of the piece.
+template <PanelKind kKind, int kCols>
+OCTAVO_INLINE void run_bundle(const LinearOp& op, const Piece& piece, int32_t panel) {
+  TilePanels panels = piece.tile_panels(panel, panels_in_bundle(kKind));
+  const bool many_rows = piece.row_end - piece.row_begin >= 2 * kTileRows;
+  int32_t row = many_rows ? run_whole_tiles<kKind, kCols>(op, piece, panels) : run_first_rows<kKind, kCols>(op, piece, panels);
   if constexpr (kTileRows > 2) row = run_rows<kKind, false, 2, kCols>(op, piece, panels, row, piece.row_end);
   if constexpr (kTileRows > 1) run_rows<kKind, false, 1, kCols>(op, piece, panels, row, piece.row_end);
 }
@@ -160,7 +167,8 @@ void run_piece(const LinearOp& op, const Piece& piece) {
   if (piece.row_end - piece.row_begin == 1) {  // several vectors at once hide the latency of fma
     constexpr int kWide = is_integer(kKind) ? kWideCols : kWideFloatCols, kPanels = panels_of(kWide);
     for (; panel + kPanels <= piece.panel_end; panel += kPanels) {
-      run_tile<kKind, is_integer(kKind), 1, kWide>(op, piece, piece.tile_panels(panel, kPanels), 0, piece.row_begin);
+      TilePanels panels = piece.tile_panels(panel, kPanels);
+      run_tile<kKind, is_integer(kKind), 1, kWide>(op, piece, panels, 0, piece.row_begin);
     }
   }
   for (; panel < piece.panel_end; panel += panels_in_bundle(kKind)) run_bundle<kKind, kCols>(op, piece, panel);

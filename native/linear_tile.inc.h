@@ -148,6 +148,27 @@ OCTAVO_INLINE void add_group(const IntegerColumns (&columns)[kCols], const Quant
 // How many panels kCols column vectors are from, or one of which they are a part.
 constexpr int panels_of(int cols) { return cols > kParts ? cols / kParts : 1; }
 
+// What the tiles of many rows ask for between their groups, a few lines at a time: a core may wait for a few dozen lines at once,
+// and who asks for more waits with its products, too.
+class LinesAhead {
+ public:
+  LinesAhead() = default;  // nothing
+  // `bytes` from `begin` on, in `num_parts` parts.
+  LinesAhead(const std::byte* begin, int64_t bytes, int64_t num_parts)
+      : next_(begin), end_(begin + bytes), step_((bytes / num_parts + 63) / 64 * 64) {}
+
+  [[gnu::always_inline]] void fetch() {
+    if (next_ >= end_) return;
+    for (int64_t byte = 0; byte < step_; byte += 64) prefetch(next_ + byte);
+    next_ += step_;
+  }
+
+ private:
+  const std::byte* next_ = nullptr;
+  const std::byte* end_ = nullptr;
+  int64_t step_ = 0;
+};
+
 // What a tile is of: a bundle, or several float panels.
 struct TilePanels {
   const Panels& part;
@@ -155,6 +176,7 @@ struct TilePanels {
   const std::byte* bundle;
   const std::byte* following;  // the bundle that the worker reads afterwards
   KvAhead& kv_ahead;
+  LinesAhead lines_ahead{};
 };
 
 // Weights come from memory about once per step, and the processor's own prefetching stops at each page and each
@@ -189,7 +211,7 @@ class Prefetch {
 
 // The tile's sums over k. Column vector c is slice (first_slice + c) % kParts of panel (first_slice + c) / kParts.
 template <PanelKind kKind, bool kFetches, int kRows, int kCols>
-OCTAVO_INLINE void integer_tile(const TilePanels& panels, int first_slice, const QuantizedGroup* x, int64_t x_stride,
+OCTAVO_INLINE void integer_tile(TilePanels& panels, int first_slice, const QuantizedGroup* x, int64_t x_stride,
                                 vf (&acc)[kRows][kCols]) {
   using F = Format<kKind>;
   const int64_t num_groups = panels.part.depth / kGroupSize;
@@ -209,6 +231,7 @@ OCTAVO_INLINE void integer_tile(const TilePanels& panels, int first_slice, const
       if (first_slice == 0) ahead.run<F>(g);
     } else {
       panels.kv_ahead.fetch();
+      if (first_slice == 0) panels.lines_ahead.fetch();
     }
     add_group<F>(columns, x + g, x_stride, acc);
 #pragma GCC unroll 16
@@ -227,7 +250,7 @@ OCTAVO_INLINE vf load_weights(const std::byte* p) {
 }
 
 template <PanelKind kKind, int kRows, int kCols>
-OCTAVO_INLINE void float_tile(const TilePanels& panels, int first_slice, const float* x, int64_t x_stride,
+OCTAVO_INLINE void float_tile(TilePanels& panels, int first_slice, const float* x, int64_t x_stride,
                               vf (&acc)[kRows][kCols]) {
   constexpr int kSize = kKind == PanelKind::kF32 ? 4 : 2;
   const std::byte* columns[kCols];
@@ -236,15 +259,20 @@ OCTAVO_INLINE void float_tile(const TilePanels& panels, int first_slice, const f
     columns[c] = panels.bundle + panel * panels.part.stride + slice * kWidth * kSize;
     for (int r = 0; r < kRows; ++r) acc[r][c] = vsplat(0.0f);
   }
-  for (int64_t k = 0; k < panels.part.depth; ++k) {
-    vf weights[kCols];
+  const int64_t depth = panels.part.depth;
+  for (int64_t group = 0; group < depth; group += kGroupSize) {
+    if (first_slice == 0) panels.lines_ahead.fetch();
+    const int64_t end = group + kGroupSize < depth ? group + kGroupSize : depth;
+    for (int64_t k = group; k < end; ++k) {
+      vf weights[kCols];
 #pragma GCC unroll 16
-    for (int c = 0; c < kCols; ++c) weights[c] = load_weights<kKind>(columns[c] + k * kPanelColumns * kSize);
+      for (int c = 0; c < kCols; ++c) weights[c] = load_weights<kKind>(columns[c] + k * kPanelColumns * kSize);
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const vf value = vsplat(x[r * x_stride + k]);
+      for (int r = 0; r < kRows; ++r) {
+        const vf value = vsplat(x[r * x_stride + k]);
 #pragma GCC unroll 16
-      for (int c = 0; c < kCols; ++c) acc[r][c] = fma(value, weights[c], acc[r][c]);
+        for (int c = 0; c < kCols; ++c) acc[r][c] = fma(value, weights[c], acc[r][c]);
+      }
     }
   }
 }

@@ -125,12 +125,41 @@ struct alignas(64) Worker {
 // after every barrier.
 int64_t claim(Worker& worker, int64_t count);
 
-// Hands out 0 … count - 1, each once, a worker's own share from front to back, then what is left of others'. Afterwards
-// count or more is returned. A phase, what is between two barriers, has one kind of claim alone, and always the same count.
-int64_t claim_nearby(Worker& worker, int64_t count);
+// Hands out 0 … size - 1 of the pieces that are `owner`'s, to whoever asks, each once, in order. Afterwards size or more is
+// returned. A phase, what is between two barriers, has one kind of claim alone, and an owner always the same size in it.
+int64_t claim_of(Worker& worker, int32_t owner, int64_t size);
 
-// Where the share of a worker begins, and that of the one before it ends.
+struct ClaimedPiece {
+  int32_t owner;
+  int64_t number;  // of the owner's
+};
+
+// A worker's own pieces first, then what is left of others'. size_of(owner) is how many an owner has. False: none is left.
+template <class SizeOf>
+[[gnu::always_inline]] inline bool claim_shared_out(Worker& worker, SizeOf size_of, ClaimedPiece& piece) {
+  for (int32_t i = 0; i < worker.count; ++i) {
+    const int32_t owner = (worker.index + i) % worker.count;
+    const int64_t size = size_of(owner);
+    if (size == 0) continue;
+    piece = {owner, claim_of(worker, owner, size)};
+    if (piece.number < size) return true;
+  }
+  return false;
+}
+
+// Where the share of a worker begins, and that of the one before it ends, if all have the same.
 inline int64_t share_begin(int64_t count, int32_t worker, int32_t num_workers) { return count * worker / num_workers; }
+inline int64_t share_size(int64_t count, int32_t worker, int32_t num_workers) {
+  return share_begin(count, worker + 1, num_workers) - share_begin(count, worker, num_workers);
+}
+
+// Hands out 0 … count - 1, each once, a worker's own share from front to back, then what is left of others'. Afterwards
+// count or more is returned.
+[[gnu::always_inline]] inline int64_t claim_nearby(Worker& worker, int64_t count) {
+  ClaimedPiece piece;
+  const auto size_of = [&](int32_t owner) { return share_size(count, owner, worker.count); };
+  return claim_shared_out(worker, size_of, piece) ? share_begin(count, piece.owner, worker.count) + piece.number : INT64_MAX;
+}
 
 // Returns once all that was claimed since the last one is done, and visible. Before, a worker has to have claimed until
 // nothing was left. The driver places one after every op, so a kernel needs it only between phases of its own.

@@ -92,8 +92,8 @@ class DefaultFloatingPoint {
 }  // namespace
 
 int64_t claim(Worker& worker, int64_t count) { return static_cast<ThreadPool*>(worker.pool)->claim(worker, count); }
-int64_t claim_nearby(Worker& worker, int64_t count) {
-  return static_cast<ThreadPool*>(worker.pool)->claim_nearby(worker, count);
+int64_t claim_of(Worker& worker, int32_t owner, int64_t size) {
+  return static_cast<ThreadPool*>(worker.pool)->claim_of(worker, owner, size);
 }
 void barrier(Worker& worker) { static_cast<ThreadPool*>(worker.pool)->barrier(worker); }
 
@@ -248,18 +248,11 @@ int64_t ThreadPool::claim(Worker& worker, int64_t count) {
 
 // While a worker holds a piece the phase cannot end, so shares are of this phase or, not claimed from yet, of an earlier
 // one.
-int64_t ThreadPool::claim_nearby(Worker& worker, int64_t count) {
+int64_t ThreadPool::claim_of(Worker& worker, int32_t owner, int64_t size) {
   if (gives_up_.load(std::memory_order_relaxed)) return INT64_MAX;
   uint64_t entered;
   if (!worker.holds_piece && !enter_phase(worker, 0, entered)) return INT64_MAX;
-  for (int32_t i = 0; i < worker.count; ++i) {
-    const int32_t owner = (worker.index + i) % worker.count;
-    const int64_t begin = share_begin(count, owner, worker.count), end = share_begin(count, owner + 1, worker.count);
-    if (begin == end) continue;
-    const int64_t piece = begin + claim_of_share(shares_[static_cast<size_t>(owner)].state, worker.phase, end - begin);
-    if (piece < end) return piece;
-  }
-  return INT64_MAX;
+  return claim_of_share(shares_[static_cast<size_t>(owner)].state, worker.phase, size);
 }
 
 void ThreadPool::barrier(Worker& worker) { end_phase(worker, pause_processor); }

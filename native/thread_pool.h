@@ -103,7 +103,7 @@ class ThreadPool {
   bool is_disturbed();
 
   int64_t claim(Worker& worker, int64_t count);
-  int64_t claim_nearby(Worker& worker, int64_t count);
+  int64_t claim_of(Worker& worker, int32_t owner, int64_t size);
   void barrier(Worker& worker);
   // The same; meanwhile, `ahead` comes into the worker's caches.
   void barrier(Worker& worker, WeightsAhead& ahead);

@@ -49,6 +49,8 @@ int main() {
   step.shared = {shared.data(), static_cast<int32_t>(shared.size()), rows.data(), of_request.data(), 0};
   PagedAttentionOp op{};
   op.layer = layer;
+  op.num_kv_heads = shape[5];
+  op.num_heads = 3 * op.num_kv_heads;
   op.window = window;
   for (int32_t worker = 0; worker < num_workers; ++worker) {
     KvAhead ahead(op, step, worker, num_workers);

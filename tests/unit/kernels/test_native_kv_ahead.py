@@ -99,8 +99,13 @@ def test_blocks_of_each_request_up_to_its_length(driver: Path):
 def test_workers_share_the_blocks_evenly(driver: Path, num_workers: int):
     requests = [Request(16 * 9, list(range(1, 10))), Request(16 * 10, list(range(20, 30)))]
     shares = fetched(driver, requests, num_workers=num_workers)
-    assert sorted(block for share in shares for block in share) == [*range(1, 10), *range(20, 30)]
-    assert max(map(len, shares)) - min(map(len, shares)) <= len(requests)
+    assert [block for share in shares for block in share] == [*range(1, 10), *range(20, 30)]
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_a_worker_fetches_for_the_requests_that_it_attends_for(driver: Path):
+    requests = [Request(32, [2 * i, 2 * i + 1]) for i in range(8)]
+    assert fetched(driver, requests, num_workers=2) == [list(range(8)), list(range(8, 16))]
 
 
 def test_requests_of_many_rows_or_none_are_left_out(driver: Path):
@@ -122,6 +127,23 @@ def test_blocks_of_a_pass_come_once_and_first(driver: Path):
     ]
     passes = [Pass([1, 2], 0, 1)]
     assert fetched(driver, requests, passes=passes) == [[*common, *range(20, 37), 17, 18, 19]]
+
+
+def test_each_worker_fetches_a_pass_of_many_rows_whole(driver: Path):
+    common = list(range(1, 17))
+    requests = [Request(16 * 16 + 1, [*common, 17], deepest_pass=0) for _ in range(32)]
+    first, second = fetched(driver, requests, passes=[Pass(list(range(32)), 0, 1)], num_workers=2)
+    assert first[:16] == second[:16] == common
+    assert len(first) == len(second) == 32  # the block of its own of each of 16 requests
+
+
+@pytest.mark.parametrize("num_workers", [2, 3, 5, 40])
+def test_workers_share_a_pass_of_few_rows(driver: Path, num_workers: int):
+    common = list(range(1, 17))
+    requests = [Request(16 * 16 + 1, [*common, 17], deepest_pass=0) for _ in range(2)]
+    shares = fetched(driver, requests, passes=[Pass([0, 1], 0, 1)], num_workers=num_workers)
+    assert {block for share in shares for block in share} == {*common, 17}
+    assert max(map(len, shares)) <= -(-16 // num_workers) + 2
 
 
 def test_a_window_hides_older_blocks_and_passes(driver: Path):
