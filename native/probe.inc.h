@@ -98,18 +98,30 @@ void probe_integer(const ProbeOp& op, Worker& worker) {
 
 #undef OCTAVO_EACH_SUM
 
+// Two workers answer each other through a cache line. Neither is done before both have come.
+void probe_round_trips(const ProbeOp& op, Worker& worker) {
+  if (worker.count == 1) return;
+  for (int64_t side = claim(worker, 1); side < 2; side = claim(worker, 1)) {
+    for (int64_t turn = side; turn < 2 * op.repetitions; turn += 2) {
+      while (__atomic_load_n(op.turn, __ATOMIC_ACQUIRE) != turn) continue;
+      __atomic_store_n(op.turn, turn + 1, __ATOMIC_RELEASE);
+    }
+  }
+}
+
 void probe(const ProbeOp& op, Worker& worker) {
   switch (op.kind) {
     case ProbeKind::kRead: return probe_read(op, worker);
     case ProbeKind::kFloat: return probe_float(op, worker);
     case ProbeKind::kInteger: return probe_integer(op, worker);
+    case ProbeKind::kRoundTrip: return probe_round_trips(op, worker);
   }
 }
 
 // Multiplications and additions of one worker in one repetition.
 int64_t probe_operations(ProbeKind kind) {
   switch (kind) {
-    case ProbeKind::kRead: return 0;
+    case ProbeKind::kRead: case ProbeKind::kRoundTrip: return 0;
     case ProbeKind::kFloat: return int64_t{2} * kProbeSums * kWidth;
     case ProbeKind::kInteger: return int64_t{2} * 4 * kProbeSums * kWidth;
   }

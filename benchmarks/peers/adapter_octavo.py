@@ -15,7 +15,7 @@ def main() -> None:
     answers = take_stdout()
 
     import octavo
-    from octavo.bench.limits import measure_limits
+    from octavo.bench.limits import measure_limits, measure_round_trip
     from octavo.bench.serving import step_weight_bytes
     from octavo.bench.timeline import run_prompts
     from octavo.build import build
@@ -30,8 +30,10 @@ def main() -> None:
     settings["step_weight_bytes"] = step_weight_bytes(built.model.program)
 
     def run(prompts: list[list[int]], output_tokens: int) -> dict[str, object]:
+        round_trip = measure_round_trip(num_threads=arguments.threads)
         timeline = run_prompts(built.engine, prompts, output_tokens)
         return {
+            "round_trip": round_trip,
             "wall": timeline.wall,
             "first": timeline.first_tokens,
             "end": [times[-1] for times in timeline.token_times],

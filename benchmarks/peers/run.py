@@ -168,8 +168,7 @@ def figures(answer: dict[str, Any], workload: Workload) -> dict[str, Any]:
     if workload.output_tokens > 1:
         rates = [(workload.output_tokens - 1) / seconds for seconds in decoding]
         row["decode_tokens_per_second"] = statistics.median(rates)
-    if "cached_tokens" in answer:
-        row["cached_tokens"] = answer["cached_tokens"]
+    row |= {key: answer[key] for key in ("cached_tokens", "round_trip") if key in answer}
     return row
 
 

@@ -152,7 +152,7 @@ def _notes(records: Records) -> list[str]:
         bandwidth = Spread.of(limits)
         notes.append(f"Read bandwidth in the same run: {bandwidth.scaled(1e-9).format()} GB/s.")
         notes += _bandwidth_notes(records)
-    return notes
+    return notes + _distance_notes(records)
 
 
 def _bandwidth_notes(records: Records) -> list[str]:
@@ -176,6 +176,30 @@ def _bandwidth_notes(records: Records) -> list[str]:
                 + (f"; in pairs {Spread.of(shares).format(2)} % of it." if shares else ".")
             )
     return notes
+
+
+def _distance_notes(records: Records) -> list[str]:
+    """Octavo's figures by how long its cores took to answer each other just before, if that changed."""
+    notes = []
+    for engine in engines(records):
+        for work, figure in FIGURES.items():
+            runs = [run for run in counted(records, engine, work)[0] if run.get("round_trip")]
+            trips = sorted(run["round_trip"] for run in runs)
+            if not trips or trips[-1] < 2 * trips[0]:
+                continue
+            between = (trips[0] * trips[-1]) ** 0.5
+            near = [run for run in runs if run["round_trip"] < between]
+            far = [run for run in runs if run["round_trip"] >= between]
+            parts = [_figure_at_distance(group, figure) for group in (near, far)]
+            notes.append(
+                f"{figure.title} of {engine} where its cores answer each other within {'; '.join(parts)}."
+            )
+    return notes
+
+
+def _figure_at_distance(runs: Records, figure: Figure) -> str:
+    nanoseconds = statistics.median(run["round_trip"] for run in runs) * 1e9
+    return f"{nanoseconds:.0f} ns: {Spread.of([run[figure.key] for run in runs]).format()}, n = {len(runs)}"
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -14,10 +15,11 @@ from octavo.kernels.select import choose_isa
 
 PROBE_SECONDS = 0.5
 _REPETITIONS = 2_000_000
+_ROUND_TRIPS = 20_000
 
 
 class Limits(NamedTuple):
-    """Rates of all threads together, the best of several short runs."""
+    """Of all threads together, the best of several short runs."""
 
     read: float
     """Bytes a second out of memory."""
@@ -25,6 +27,9 @@ class Limits(NamedTuple):
     """Operations a second: the products of bytes and their sums that integer kernels consist of."""
     float: float
     """Operations a second: float32 fused multiply-adds, two operations each."""
+    round_trip: float
+    """Seconds until one core has an answer from another; nearly 0 with one thread. Cores without a cache in common take
+    several times as long as others, and a virtual machine may have both by turns."""
 
     def bound(self, num_bytes: int, num_operations: int, peak: Literal["integer", "float"]) -> "Bound":
         """Whichever takes longer at best, reading so much or computing so much."""
@@ -79,10 +84,22 @@ class LimitProbe:
             / best_seconds(lambda: self._probe.integer_operations(_REPETITIONS)),
             float=self._probe.float_operations(_REPETITIONS)
             / best_seconds(lambda: self._probe.float_operations(_REPETITIONS)),
+            round_trip=_round_trip(self._probe),
         )
 
     def _read(self) -> None:
         self._probe.read(self._buffer)
+
+
+def _round_trip(probe: NativeProbe) -> float:
+    return best_seconds(lambda: probe.round_trips(_ROUND_TRIPS), budget=0.05) / _ROUND_TRIPS
+
+
+def measure_round_trip(*, num_threads: int) -> float:
+    """`Limits.round_trip` alone, within a twentieth of a second."""
+    library = load_library()
+    with closing(NativePool(num_threads, library=library)) as pool:
+        return _round_trip(NativeProbe(library=library, pool=pool, isa=choose_isa("auto")))
 
 
 def measure_limits(*, isa: str = "auto", num_threads: int) -> Limits:

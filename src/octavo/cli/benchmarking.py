@@ -145,6 +145,7 @@ def _limit_rates(limits: Limits) -> dict[str, float]:
         "read GB/s": limits.read / 1e9,
         "integer GOP/s": limits.integer / 1e9,
         "float GFLOP/s": limits.float / 1e9,
+        "round trip ns": limits.round_trip * 1e9,
     }
 
 

@@ -17,6 +17,7 @@ class _Kind(IntEnum):
     READ = 0
     FLOAT = 1
     INTEGER = 2
+    ROUND_TRIP = 3
 
 
 class NativeProbe:
@@ -41,6 +42,10 @@ class NativeProbe:
     def integer_operations(self, repetitions: int) -> int:
         """Products of bytes, summed, one operand from the first-level cache; as `float_operations`."""
         return self._call(_Kind.INTEGER, repetitions=repetitions)
+
+    def round_trips(self, repetitions: int) -> None:
+        """Two of the threads answer each other through a cache line, so often; one alone does nothing."""
+        self._call(_Kind.ROUND_TRIP, repetitions=repetitions)
 
     def _call(self, kind: _Kind, *, buffer: npt.NDArray[np.uint8] | None = None, repetitions: int = 0) -> int:
         operations = ctypes.c_int64()

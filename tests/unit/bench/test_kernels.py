@@ -8,7 +8,7 @@ import pytest
 from octavo.bench.attention_cases import DECODE_SIZES, AttentionSize, attention_cases, shuffled_over_in_order
 from octavo.bench.kernel_case import KernelCase, KernelOptions, PreparedKernel, largest_error
 from octavo.bench.kernels import COLUMNS, Machine, run_kernels
-from octavo.bench.limits import Limits
+from octavo.bench.limits import Limits, measure_round_trip
 from octavo.bench.linear_cases import linear_cases
 from octavo.bench.row_cases import row_cases
 from octavo.errors import EngineError, KernelUnavailableError
@@ -18,7 +18,7 @@ from octavo.kernels.native_probe import PROBE_BYTES, NativeProbe
 from octavo.kernels.select import available_isas
 from octavo.kernels.weight import Quantization
 
-LIMITS = Limits(read=10e9, integer=100e9, float=50e9)
+LIMITS = Limits(read=10e9, integer=100e9, float=50e9, round_trip=1e-7)
 MACHINE = Machine(LIMITS, read_rate=lambda: 10e9)
 OPTIONS = KernelOptions("auto", 1)
 
@@ -100,10 +100,17 @@ def test_probes_count_what_every_thread_does(isa):
         assert probe.float_operations(200) == 2 * probe.float_operations(100) > 0
         assert probe.integer_operations(10) % 20 == 0
         probe.read(np.ones(3 * PROBE_BYTES, np.uint8))
+        probe.round_trips(100)
         with pytest.raises(EngineError, match="whole MiB"):
             probe.read(np.ones(100, np.uint8))
     finally:
         pool.close()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_a_round_trip_takes_two_cores(num_threads):
+    seconds = measure_round_trip(num_threads=num_threads)
+    assert 0 < seconds < 1
 
 
 def test_an_unknown_instruction_set_is_refused():

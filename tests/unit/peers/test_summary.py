@@ -63,6 +63,20 @@ def test_the_table_has_medians_ranges_marks_and_limits(records):
     assert "150 decoded tok/s × 100.0 MB of weights; in pairs 75 % of it" in text
 
 
+def test_figures_are_split_where_cores_moved_apart(records):
+    from summary import markdown
+
+    assert "answer each other" not in markdown(records)
+    trips = {190.0: 100e-9, 200.0: 400e-9, 210.0: 90e-9}
+    for run in records:
+        if run["record"] == "run" and run["engine"] == "octavo model" and run["work"] == "W1":
+            run["round_trip"] = trips[run["wall"]]
+    assert (
+        "W1 tok/s of octavo model where its cores answer each other within 95 ns: 200 (190 … 210), n = 2; "
+        "400 ns: 200, n = 1." in markdown(records)
+    )
+
+
 def test_pairs_are_of_one_repetition(records):
     from summary import markdown, paired_ratios
 
