@@ -25,13 +25,13 @@ class Limits(NamedTuple):
     """Bytes a second out of memory."""
     integer: float
     """Operations a second: the products of bytes and their sums that integer kernels consist of."""
-    float: float
-    """Operations a second: float32 fused multiply-adds, two operations each."""
     round_trip: float
     """Seconds until one core has an answer from another; nearly 0 with one thread.
 
     Cores without a cache in common take several times as long, and a virtual machine may have both by turns.
     """
+    float: float
+    """Operations a second: float32 fused multiply-adds, two operations each."""
 
     def bound(self, num_bytes: int, num_operations: int, peak: Literal["integer", "float"]) -> "Bound":
         """Whichever takes longer at best, reading so much or computing so much."""
