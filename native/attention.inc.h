@@ -149,28 +149,33 @@ class AttentionShares {
 
   void run() {
     ClaimedPiece piece;
-    while (claim_shared_out(worker_, [&](int32_t owner) { return num_items_of(owner); }, piece)) run(piece);
+    while (claim_shared_out(worker_, [&](int32_t owner) { return num_items_of(owner); }, piece)) run_piece(piece);
   }
 
  private:
+  // Lists 0 … num_passes() - 1 are those of the passes, the one after them that of the row blocks.
+  int num_passes() const { return call_.passes.num_passes(); }
+  int64_t list_size(int list) const {
+    return list < num_passes() ? call_.passes.num_items(call_.passes.pass(list)) : walk_.num_items();
+  }
+
   int64_t num_items_of(int32_t owner) const {
-    int64_t items = share_size(walk_.num_items(), owner, worker_.count);
-    for (int i = 0; i < call_.passes.num_passes(); ++i) {
-      items += share_size(call_.passes.num_items(call_.passes.pass(i)), owner, worker_.count);
-    }
+    int64_t items = 0;
+    for (int list = 0; list <= num_passes(); ++list) items += share_size(list_size(list), owner, worker_.count);
     return items;
   }
 
-  void run(ClaimedPiece piece) {
-    for (int i = 0; i < call_.passes.num_passes(); ++i) {
-      const SharedPass& pass = call_.passes.pass(i);
-      const int64_t count = call_.passes.num_items(pass), begin = share_begin(count, piece.owner, worker_.count);
-      const int64_t size = share_size(count, piece.owner, worker_.count);
-      if (piece.number < size) return PassItemRun<Element>(call_, pass, begin + piece.number, worker_.scratch).run();
-      piece.number -= size;
+  void run_piece(ClaimedPiece piece) {
+    for (int list = 0; list <= num_passes(); ++list) {
+      const int64_t size = list_size(list), own = share_size(size, piece.owner, worker_.count);
+      if (piece.number < own) return run_item(list, share_begin(size, piece.owner, worker_.count) + piece.number);
+      piece.number -= own;
     }
-    const int64_t begin = share_begin(walk_.num_items(), piece.owner, worker_.count);
-    AttentionItemRun<Element>(call_, walk_.find_item(begin + piece.number), worker_.scratch).run();
+  }
+
+  void run_item(int list, int64_t item) {
+    if (list < num_passes()) return PassItemRun<Element>(call_, call_.passes.pass(list), item, worker_.scratch).run();
+    AttentionItemRun<Element>(call_, walk_.find_item(item), worker_.scratch).run();
   }
 
   const AttentionCall& call_;

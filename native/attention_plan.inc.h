@@ -105,9 +105,9 @@ class PassPlan {
   const int64_t unit_floats_;  // of a row of the step: enough for its `group` rows in any partial
 };
 
-// Visits the row blocks of a step, request by request. The newest rows of a request see the most. Its blocks come in turns of
-// as many as there are workers: newest, W-th newest, … 2nd newest, W + 1-th newest, …. So if it fills the step, each worker's
-// share of the items begins with long ones and ends with short ones, which even out what is left.
+// Visits the row blocks of a step, request by request. The newest rows of a request see the most. With W workers its blocks 0
+// (the newest), W, 2 W, … come first, then 1, W + 1, … and so on. So if it fills the step, each worker's share of the items
+// begins with long ones and ends with short ones, which even out what is left.
 class RowBlockWalk {
  public:
   RowBlockWalk(const PagedAttentionOp& op, const StepView& step, int num_workers)
@@ -243,7 +243,7 @@ class RowBlockWalk {
   Counts totals_ = {};
   Counts before_ = {};  // this block
   RowBlock block_ = {};
-  int32_t num_rows_ = 0, num_blocks_ = 0;      // of the request
+  int32_t num_rows_ = 0, num_blocks_ = 0;  // of the request
   int32_t index_ = 0, first_of_turn_ = 0;  // of its blocks, the newest being 0
 };
 

@@ -1,5 +1,5 @@
 // The kernels of one instruction set. Each is called by every worker of the pool with the same arguments
-// and shares the work out through claim() or claim_nearby(); the driver sets a barrier after each.
+// and shares the work out through claim() and its like (step.h); the driver sets a barrier after each.
 #pragma once
 
 #include "experts.h"

@@ -8,8 +8,8 @@ namespace octavo {
 
 namespace {
 
-constexpr int32_t kMaxRowsOfRequest = 8;            // more share the loads of K and V: computing takes longer
-constexpr int32_t kRowsOfItem = 48;                // about what a worker attends at once for in a pass
+constexpr int32_t kMaxRowsOfRequest = 8;           // more share the loads of K and V: computing takes longer
+constexpr int32_t kRowsOfItem = 48;                // of a pass, about
 constexpr int64_t kMostBytes = int64_t{16} << 20;  // of all workers: half of a third-level cache that cores share
 
 }  // namespace
@@ -64,13 +64,11 @@ KvAhead::Entries KvAhead::entries_of_pass(int32_t pass) const {
   const int32_t* table = step_->block_table(step_->request_of_row[step_->shared.rows[shared.first_row]]);
   const int32_t block_size = step_->kv.block_size;
   const int32_t begin = shared.partition_begin * kPartitionTokens / block_size;
-  const int32_t count = shared.partition_end * kPartitionTokens / block_size - begin;
-  // Workers share the items out, rows first: with rows enough each has all partitions for some of them, else some partitions.
-  const int64_t num_items = std::max(shared.num_rows * group_ / kRowsOfItem, 1);
-  if (num_items >= num_workers_) return {table, begin, begin + count};
-  const int64_t first = num_items * count * worker_index_ / num_workers_ % count;
-  return {table, begin + static_cast<int32_t>(first),
-          begin + static_cast<int32_t>(std::min<int64_t>(first + num_items * count / num_workers_ + 1, count))};
+  const int32_t end = (shared.partition_end * kPartitionTokens + block_size - 1) / block_size;
+  // With rows enough each worker attends for some of them to the whole pass, else for all to a part of it.
+  if (shared.num_rows * group_ / kRowsOfItem >= num_workers_) return {table, begin, end};
+  return {table, begin + static_cast<int32_t>(share_begin(end - begin, worker_index_, num_workers_)),
+          begin + static_cast<int32_t>(share_begin(end - begin, worker_index_ + 1, num_workers_))};
 }
 
 KvAhead::Entries KvAhead::entries_of_request(int32_t request) const {

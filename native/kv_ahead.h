@@ -9,10 +9,10 @@ namespace octavo {
 struct PagedAttentionOp;
 struct StepView;
 
-// What a worker will read, about, of what an attention op reads for requests of few rows: of the passes, and of its share of the
-// requests' blocks, one request after the other. With many such requests attention waits for memory, which has little to do while linear layers compute:
-// they find what they need in the caches. Asking in passing, a few lines at a time, leaves them their share of the lines
-// that a core may wait for at once; in one go it would cost them what attention gains.
+// What a worker will attend to in a decoding step, as nearly as blocks tell: the passes, and its share of the blocks of requests
+// of few rows, one request after the other. With many such requests attention waits for memory, which has little to do while
+// linear layers compute: they find what they need in the caches. Asking in passing, a few lines at a time, leaves them their
+// share of the lines that a core may wait for at once; in one go it would cost them what attention gains.
 class KvAhead {
  public:
   KvAhead() = default;  // nothing

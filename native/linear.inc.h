@@ -135,8 +135,8 @@ OCTAVO_INLINE int32_t run_first_rows(const LinearOp& op, const Piece& piece, Til
   return run_rows<kKind, kFetches, 1, kCols>(op, piece, panels, row, row + 1);
 }
 
-// Whole tiles of a piece of many rows. The first find the bundle in the cache, and all share the work of fetching the one that
-// follows. Returns the row after them.
+// Whole tiles of a piece of many rows. All share the work of fetching the bundle that follows; so they find their own one in the
+// cache, but for a worker's first. Returns the row after them.
 template <PanelKind kKind, int kCols>
 OCTAVO_INLINE int32_t run_whole_tiles(const LinearOp& op, const Piece& piece, TilePanels& panels) {
   const std::byte* following = panels.following;

@@ -155,7 +155,7 @@ class LinesAhead {
   LinesAhead() = default;  // nothing
   // `bytes` from `begin` on, in `num_parts` parts.
   LinesAhead(const std::byte* begin, int64_t bytes, int64_t num_parts)
-      : next_(begin), end_(begin + bytes), step_((bytes / num_parts + 63) / 64 * 64) {}
+      : next_(begin), end_(begin + bytes), step_(bytes / num_parts / 64 * 64 + 64) {}
 
   [[gnu::always_inline]] void fetch() {
     if (next_ >= end_) return;

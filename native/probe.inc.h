@@ -1,5 +1,8 @@
 // Probes: what this machine does at best with the instructions that the kernels are made of. `octavo bench
 // kernels` sets the kernels' speeds beside them.
+#pragma once
+
+#include <sched.h>
 
 namespace octavo::OCTAVO_ISA {
 namespace {
@@ -98,12 +101,14 @@ void probe_integer(const ProbeOp& op, Worker& worker) {
 
 #undef OCTAVO_EACH_SUM
 
-// Two workers answer each other through a cache line. Neither is done before both have come.
+// Two workers answer each other through a cache line. Neither is done before both have come, which may be on the same core.
 void probe_round_trips(const ProbeOp& op, Worker& worker) {
   if (worker.count == 1) return;
   for (int64_t side = claim(worker, 1); side < 2; side = claim(worker, 1)) {
     for (int64_t turn = side; turn < 2 * op.repetitions; turn += 2) {
-      while (__atomic_load_n(op.turn, __ATOMIC_ACQUIRE) != turn) continue;
+      for (int spins = 1; __atomic_load_n(op.turn, __ATOMIC_ACQUIRE) != turn; ++spins) {
+        if (spins % 4096 == 0) sched_yield();
+      }
       __atomic_store_n(op.turn, turn + 1, __ATOMIC_RELEASE);
     }
   }

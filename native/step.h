@@ -125,8 +125,10 @@ struct alignas(64) Worker {
 // after every barrier.
 int64_t claim(Worker& worker, int64_t count);
 
+constexpr int64_t kPhaseIsOver = INT64_MAX;
+
 // Hands out 0 … size - 1 of the pieces that are `owner`'s, to whoever asks, each once, in order. Afterwards size or more is
-// returned. A phase, what is between two barriers, has one kind of claim alone, and an owner always the same size in it.
+// returned, kPhaseIsOver if nobody has anything left. A phase, what is between two barriers, has one kind of claim alone, and an owner always the same size in it.
 int64_t claim_of(Worker& worker, int32_t owner, int64_t size);
 
 struct ClaimedPiece {
@@ -143,6 +145,7 @@ template <class SizeOf>
     if (size == 0) continue;
     piece = {owner, claim_of(worker, owner, size)};
     if (piece.number < size) return true;
+    if (piece.number == kPhaseIsOver) return false;
   }
   return false;
 }
@@ -158,7 +161,7 @@ inline int64_t share_size(int64_t count, int32_t worker, int32_t num_workers) {
 [[gnu::always_inline]] inline int64_t claim_nearby(Worker& worker, int64_t count) {
   ClaimedPiece piece;
   const auto size_of = [&](int32_t owner) { return share_size(count, owner, worker.count); };
-  return claim_shared_out(worker, size_of, piece) ? share_begin(count, piece.owner, worker.count) + piece.number : INT64_MAX;
+  return claim_shared_out(worker, size_of, piece) ? share_begin(count, piece.owner, worker.count) + piece.number : kPhaseIsOver;
 }
 
 // Returns once all that was claimed since the last one is done, and visible. Before, a worker has to have claimed until

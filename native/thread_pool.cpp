@@ -239,19 +239,19 @@ bool ThreadPool::enter_phase(Worker& worker, uint64_t pieces, uint64_t& state) {
 }
 
 int64_t ThreadPool::claim(Worker& worker, int64_t count) {
-  if (gives_up_.load(std::memory_order_relaxed)) return INT64_MAX;
+  if (gives_up_.load(std::memory_order_relaxed)) return kPhaseIsOver;
   const uint64_t pieces = static_cast<uint64_t>(count);
   if (worker.holds_piece) return static_cast<int64_t>(piece_of(state_.fetch_add(pieces, std::memory_order_relaxed)));
   uint64_t state;
-  return enter_phase(worker, pieces, state) ? static_cast<int64_t>(piece_of(state)) : INT64_MAX;
+  return enter_phase(worker, pieces, state) ? static_cast<int64_t>(piece_of(state)) : kPhaseIsOver;
 }
 
 // While a worker holds a piece the phase cannot end, so shares are of this phase or, not claimed from yet, of an earlier
 // one.
 int64_t ThreadPool::claim_of(Worker& worker, int32_t owner, int64_t size) {
-  if (gives_up_.load(std::memory_order_relaxed)) return INT64_MAX;
+  if (gives_up_.load(std::memory_order_relaxed)) return kPhaseIsOver;
   uint64_t entered;
-  if (!worker.holds_piece && !enter_phase(worker, 0, entered)) return INT64_MAX;
+  if (!worker.holds_piece && !enter_phase(worker, 0, entered)) return kPhaseIsOver;
   return claim_of_share(shares_[static_cast<size_t>(owner)].state, worker.phase, size);
 }
 

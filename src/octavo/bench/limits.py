@@ -15,7 +15,9 @@ from octavo.kernels.select import choose_isa
 
 PROBE_SECONDS = 0.5
 _REPETITIONS = 2_000_000
-_ROUND_TRIPS = 20_000
+_ROUND_TRIPS = 1_000
+_ROUND_TRIP_SECONDS = 0.25
+"""New threads may share a core for a fifth of that."""
 
 
 class Limits(NamedTuple):
@@ -26,7 +28,7 @@ class Limits(NamedTuple):
     integer: float
     """Operations a second: the products of bytes and their sums that integer kernels consist of."""
     round_trip: float
-    """Seconds until one core has an answer from another; nearly 0 with one thread.
+    """Seconds until one core has an answer from another; 0 with one thread.
 
     Cores without a cache in common take several times as long, and a virtual machine may have both by turns.
     """
@@ -94,11 +96,14 @@ class LimitProbe:
 
 
 def _round_trip(probe: NativeProbe) -> float:
-    return best_seconds(lambda: probe.round_trips(_ROUND_TRIPS), budget=0.05) / _ROUND_TRIPS
+    if probe.round_trips(1) == 0:
+        return 0.0
+    seconds = best_seconds(lambda: probe.round_trips(_ROUND_TRIPS), budget=_ROUND_TRIP_SECONDS)
+    return seconds / _ROUND_TRIPS
 
 
 def measure_round_trip(*, num_threads: int) -> float:
-    """`Limits.round_trip` alone, within a twentieth of a second."""
+    """`Limits.round_trip` alone, in a quarter of a second."""
     library = load_library()
     with closing(NativePool(num_threads, library=library)) as pool:
         return _round_trip(NativeProbe(library=library, pool=pool, isa=choose_isa("auto")))

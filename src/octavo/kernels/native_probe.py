@@ -43,9 +43,10 @@ class NativeProbe:
         """Products of bytes, summed, one operand from the first-level cache; as `float_operations`."""
         return self._call(_Kind.INTEGER, repetitions=repetitions)
 
-    def round_trips(self, repetitions: int) -> None:
-        """Two of the threads answer each other through a cache line, so often; one alone does nothing."""
+    def round_trips(self, repetitions: int) -> int:
+        """Two of the threads answer each other through a cache line; returns how often: 0 with one thread."""
         self._call(_Kind.ROUND_TRIP, repetitions=repetitions)
+        return repetitions if self._pool.num_threads > 1 else 0
 
     def _call(self, kind: _Kind, *, buffer: npt.NDArray[np.uint8] | None = None, repetitions: int = 0) -> int:
         operations = ctypes.c_int64()

@@ -36,8 +36,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_driver(tmp_path_factory, "kv_ahead_lines", "kv_ahead.cpp")
 
 
-def block_bytes(num_kv_heads: int, head_dim: int) -> int:
-    return num_kv_heads * (2 * BLOCK_SIZE * head_dim + 8 * BLOCK_SIZE)  # int8 and its scales
+def block_bytes(num_kv_heads: int, head_dim: int, block_size: int = BLOCK_SIZE) -> int:
+    return num_kv_heads * (2 * block_size * head_dim + 8 * block_size)  # int8 and its scales
 
 
 def fetched(
@@ -48,6 +48,7 @@ def fetched(
     window: int = 0,
     num_workers: int = 1,
     heads: tuple[int, int] = (3, 64),
+    block_size: int = BLOCK_SIZE,
 ) -> list[list[int]]:
     """Blocks that each worker asks for, in its order; all of them whole, and of the op's layer."""
     width = max(len(request.blocks) for request in requests)
@@ -60,7 +61,7 @@ def fetched(
         shared += [len(rows), len(one.rows), one.partition_begin, one.partition_end]
         rows += one.rows
     arrays = (
-        [LAYER, window, num_workers, NUM_BLOCKS, BLOCK_SIZE, *heads],
+        [LAYER, window, num_workers, NUM_BLOCKS, block_size, *heads],
         starts,
         [request.seq_len for request in requests],
         tables,
@@ -71,7 +72,7 @@ def fetched(
     text = "\n".join(" ".join(map(str, (len(array), *array))) for array in arrays)
     done = subprocess.run([driver], input=text, capture_output=True, text=True, check=True)
     return [
-        blocks_at([int(word) for word in line.split()], block_bytes(*heads))
+        blocks_at([int(word) for word in line.split()], block_bytes(*heads, block_size))
         for line in done.stdout.splitlines()
     ]
 
@@ -144,6 +145,13 @@ def test_workers_share_a_pass_of_few_rows(driver: Path, num_workers: int):
     shares = fetched(driver, requests, passes=[Pass([0, 1], 0, 1)], num_workers=num_workers)
     assert {block for share in shares for block in share} == {*common, 17}
     assert max(map(len, shares)) <= -(-16 // num_workers) + 2
+
+
+def test_a_pass_that_ends_within_a_block(driver: Path):
+    """A partition of 256 tokens of a block of 384: whoever has a share of it fetches the block."""
+    requests = [Request(384 + 1, [3, 4 + i], deepest_pass=0) for i in range(2)]
+    shares = fetched(driver, requests, passes=[Pass([0, 1], 0, 1)], num_workers=2, block_size=384)
+    assert {block for share in shares for block in share} == {3, 4, 5}
 
 
 def test_a_window_hides_older_blocks_and_passes(driver: Path):
