@@ -108,7 +108,7 @@ bool WaitableNumber::exchange(uint32_t& expected, uint32_t desired) {
 // Sequentially consistent with begin_sleeping() and the change before: either this thread sees the sleeper, or the
 // sleeper sees the change.
 void WaitableNumber::wake() {
-  if (num_sleepers_.load(std::memory_order_seq_cst) > 0) futex(value_, FUTEX_WAKE, INT_MAX);
+  if (has_sleepers()) futex(value_, FUTEX_WAKE, INT_MAX);
 }
 
 int64_t WaitableNumber::spin_deadline() { return now_nanoseconds() + kSpinNanoseconds; }
@@ -272,17 +272,20 @@ void ThreadPool::end_phase(Worker& worker, Idle idle) {
   uint64_t state = state_.load(std::memory_order_acquire);
   while (is_phase(state, phase)) {
     if (has_holders(state)) {
-      return phase_.wait_until([phase](uint32_t current) { return static_cast<int32_t>(current - phase) > 0; }, idle);
+      const auto is_over = [this, phase](uint32_t) { return !is_phase(state_.load(std::memory_order_seq_cst), phase); };
+      return phase_.wait_until(is_over, idle);
     }
     const uint64_t next = uint64_t{worker.phase} << kPhaseShift;
-    if (state_.compare_exchange_weak(state, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
+    if (state_.compare_exchange_weak(state, next, std::memory_order_seq_cst, std::memory_order_acquire)) {
       return publish_phase(worker.phase);
     }
   }
 }
 
-// Another thread may have gone on, and published a later one, since this one began its phase.
+// Whoever spins looks at state_ itself: one line less goes from core to core. Another thread may have gone on, and published a later
+// phase, since this one began its own.
 void ThreadPool::publish_phase(uint32_t phase) {
+  if (!phase_.has_sleepers()) return;
   uint32_t current = phase_.load();
   while (static_cast<int32_t>(phase - current) > 0) {
     if (phase_.exchange(current, phase)) return phase_.wake();

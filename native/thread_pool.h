@@ -24,8 +24,10 @@ class alignas(64) WaitableNumber {
   uint32_t add(uint32_t difference);                    // returns the sum; wakes nobody
   bool exchange(uint32_t& expected, uint32_t desired);  // compare and exchange; on failure `expected` is what it is
   void wake();  // everybody who waits; after the change that they wait for
+  bool has_sleepers() const { return num_sleepers_.load(std::memory_order_seq_cst) > 0; }
 
-  // Returns once reached(value) holds; calls idle() over and over until then, or until it goes to sleep.
+  // Returns once reached(value) holds, which may look at other things as well if who changes them changes the number, too, while
+  // there are sleepers; calls idle() over and over until then, or until it goes to sleep.
   template <class Reached, class Idle>
   void wait_until(Reached reached, Idle idle) {
     const int64_t deadline = spin_deadline();
@@ -147,7 +149,7 @@ class ThreadPool {
   // The current phase, the workers that hold a piece of it, and the next piece. A worker lags behind by less than a
   // task, so a few bits of the phase are enough.
   alignas(64) std::atomic<uint64_t> state_{0};
-  WaitableNumber phase_;        // the latest that began
+  WaitableNumber phase_;        // the latest that began, as far as sleepers had to be told
   WaitableNumber task_number_;  // of the latest task
   WaitableNumber attendance_;   // workers in the task besides the caller, and whether more may come
 };
