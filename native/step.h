@@ -128,7 +128,8 @@ int64_t claim(Worker& worker, int64_t count);
 constexpr int64_t kPhaseIsOver = INT64_MAX;
 
 // Hands out 0 … size - 1 of the pieces that are `owner`'s, to whoever asks, each once, in order. Afterwards size or more is
-// returned, kPhaseIsOver if nobody has anything left. A phase, what is between two barriers, has one kind of claim alone, and an owner always the same size in it.
+// returned, kPhaseIsOver if nobody has anything left. A phase, what is between two barriers, has one kind of claim alone, and an
+// owner always the same size in it.
 int64_t claim_of(Worker& worker, int32_t owner, int64_t size);
 
 struct ClaimedPiece {
