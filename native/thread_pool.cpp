@@ -273,23 +273,20 @@ void ThreadPool::end_phase(Worker& worker, Idle idle) {
   while (is_phase(state, phase)) {
     if (has_holders(state)) {
       const auto is_over = [this, phase](uint32_t) { return !is_phase(state_.load(std::memory_order_seq_cst), phase); };
-      return phase_.wait_until(is_over, idle);
+      return phase_ends_.wait_until(is_over, idle);
     }
     const uint64_t next = uint64_t{worker.phase} << kPhaseShift;
     if (state_.compare_exchange_weak(state, next, std::memory_order_seq_cst, std::memory_order_acquire)) {
-      return publish_phase(worker.phase);
+      return wake_phase_sleepers();
     }
   }
 }
 
-// Whoever spins looks at state_ itself: one line less goes from core to core. Another thread may have gone on, and published a later
-// phase, since this one began its own.
-void ThreadPool::publish_phase(uint32_t phase) {
-  if (!phase_.has_sleepers()) return;
-  uint32_t current = phase_.load();
-  while (static_cast<int32_t>(phase - current) > 0) {
-    if (phase_.exchange(current, phase)) return phase_.wake();
-  }
+// Whoever spins looks at state_ itself: one line less goes from core to core.
+void ThreadPool::wake_phase_sleepers() {
+  if (!phase_ends_.has_sleepers()) return;
+  phase_ends_.add(1);
+  phase_ends_.wake();
 }
 
 }  // namespace octavo

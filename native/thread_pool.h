@@ -124,7 +124,7 @@ class ThreadPool {
   void work(Worker& worker);
   bool attend();
   void leave();
-  void publish_phase(uint32_t phase);
+  void wake_phase_sleepers();
   bool enter_phase(Worker& worker, uint64_t pieces, uint64_t& state);
   template <class Idle>
   void end_phase(Worker& worker, Idle idle);
@@ -149,7 +149,7 @@ class ThreadPool {
   // The current phase, the workers that hold a piece of it, and the next piece. A worker lags behind by less than a
   // task, so a few bits of the phase are enough.
   alignas(64) std::atomic<uint64_t> state_{0};
-  WaitableNumber phase_;        // the latest that began, as far as sleepers had to be told
+  WaitableNumber phase_ends_;   // of which sleepers were told
   WaitableNumber task_number_;  // of the latest task
   WaitableNumber attendance_;   // workers in the task besides the caller, and whether more may come
 };
