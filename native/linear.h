@@ -19,10 +19,10 @@ static_assert(sizeof(QuantizedGroup) == 64);
 
 // How a panel (16 columns of a weight matrix) is stored.
 //
-// Integer panels lie side by side in pairs, a bundle: of each group of k the quants of one panel and the other, then
-// their scales. A single row takes both at once on every instruction set, and so reads memory from front to back, which
-// memory does best.
-// 4 bits: u8[4][64] per group; vector j, lane = column, 4 bytes = k 4j … 4j+3 of the group's first half in
+// Integer panels lie side by side in pairs, a bundle: of each group of k the vectors of quants of one panel and the other in
+// turns, then their scales. A single row takes both at once on every instruction set, and so reads memory line by line from
+// front to back, which memory does best, and processors foresee.
+// 4 bits: u8[4][64] per group and panel; vector j, lane = column, 4 bytes = k 4j … 4j+3 of the group's first half in
 // the low nibbles and of its second half in the high ones. 8 bits: s8[8][64], k 4j … 4j+3.
 // Scales: [16] scales, then [16] minima if the kind has them, float16 or float32. kInt8TwoF32 has a scale for each
 // half of a group instead of a minimum, and kInt4TwoMinF32 two scales, then two minima.
@@ -43,11 +43,13 @@ enum class PanelKind : int32_t {
 constexpr bool is_integer(PanelKind kind) { return kind < PanelKind::kF32; }
 
 constexpr int32_t kBundlePanels = 2;
+constexpr int32_t kQuantStride = 64 * kBundlePanels;  // from one vector of a panel's quants to the next
 constexpr int32_t panels_in_bundle(PanelKind kind) { return is_integer(kind) ? kBundlePanels : 1; }
 
 struct Panels {
   const std::byte* data;
-  int64_t stride;  // bytes from one bundle to the next; float panels are bundles of one
+  int64_t bundle_bytes;  // float panels are bundles of one
+  int64_t stride;        // from one bundle to the next: more than a bundle if those of gate and up lie in turns
   PanelKind kind;
   int32_t num_columns;  // the last bundle is filled up with zero weights
   int32_t depth;        // k

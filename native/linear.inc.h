@@ -42,6 +42,7 @@ struct Piece {
   float* out;  // of the first row and column
   int64_t out_stride;  // from row to row
   const std::byte* following;  // the bundle that the worker reads afterwards
+  WeightPrefetch prefetch;
   KvAhead* kv_ahead;
 
   float* out_at(int32_t row, int32_t column) const {
@@ -49,7 +50,8 @@ struct Piece {
   }
   TilePanels tile_panels(int32_t first, int32_t count) const {
     const int32_t next = first + count;
-    return {*part, first, part->bundle_of(first), next < panel_end ? part->bundle_of(next) : following, *kv_ahead, {}};
+    return {*part, first, part->bundle_of(first), next < panel_end ? part->bundle_of(next) : following,
+            prefetch, *kv_ahead, {}};
   }
 };
 
@@ -140,7 +142,7 @@ OCTAVO_INLINE int32_t run_first_rows(const LinearOp& op, const Piece& piece, Til
 template <PanelKind kKind, int kCols>
 OCTAVO_INLINE int32_t run_whole_tiles(const LinearOp& op, const Piece& piece, TilePanels& panels) {
   const std::byte* following = panels.following;
-  const int64_t share = piece.part->stride / ((piece.row_end - piece.row_begin) / kTileRows);
+  const int64_t share = piece.part->bundle_bytes / ((piece.row_end - piece.row_begin) / kTileRows);
   int32_t row = piece.row_begin;
   for (; row + kTileRows <= piece.row_end; row += kTileRows, following += share) {
     panels.lines_ahead = {following, share, ceil_div(op.depth, kGroupSize)};
@@ -193,6 +195,28 @@ OCTAVO_INLINE void run_any_piece(const LinearOp& op, const Piece& piece) {
 constexpr int64_t kGatedBlockBytes = 64 * 1024;
 static_assert(kGatedBlockBytes <= kWorkerScratchBytes);
 
+// A piece of gates, and the same columns of ups.
+struct GatedPiece {
+  Piece gate, up;
+};
+
+// Gates and ups of the rows, a bundle of each in turns, as they lie in memory (floats, which do not, all of each).
+inline void run_both(const LinearOp& op, const GatedPiece& both) {
+  const int32_t begin = both.gate.panel_begin, end = both.gate.panel_end;
+  const int32_t step = is_integer(both.gate.part->kind) ? kBundlePanels : end - begin;
+  Piece gate = both.gate, up = both.up;
+  for (int32_t panel = begin; panel < end; panel += step) {
+    gate.panel_begin = up.panel_begin = panel;
+    gate.panel_end = up.panel_end = smaller(panel + step, end);
+    gate.out = both.gate.out + (panel - begin) * kPanelColumns;
+    up.out = both.up.out + (panel - begin) * kPanelColumns;
+    gate.following = up.part->bundle_of(panel);
+    up.following = gate.panel_end < end ? gate.part->bundle_of(gate.panel_end) : both.up.following;
+    run_any_piece(op, gate);
+    run_any_piece(op, up);
+  }
+}
+
 // Both halves of the piece's columns, then their activation, some rows at a time. Nobody else reads gates and ups, so they
 // stay in the worker's own memory, where rows lie close together: rows of `op.out` may be multiples of a page apart, and a
 // first-level cache has room for few of those.
@@ -201,19 +225,18 @@ inline void run_gated_piece(const LinearOp& op, const Piece& piece, std::byte* s
   const int32_t columns = piece.panel_end * kPanelColumns - begin;
   const int32_t most_rows = static_cast<int32_t>(kGatedBlockBytes / (2 * columns * static_cast<int64_t>(sizeof(float))));
   const int32_t block_rows = larger(most_rows / kTileRows * kTileRows, kTileRows);
-  Piece gate = piece, up = piece;
+  GatedPiece both{piece, piece};
+  auto& [gate, up] = both;
   gate.out = reinterpret_cast<float*>(scratch);
   up.out = gate.out + columns;
   gate.out_stride = up.out_stride = 2 * columns;
   up.part = op.parts + 1;
   up.first_column = op.gated->width;
-  gate.following = up.part->bundle_of(up.panel_begin);
   for (int32_t row = piece.row_begin; row < piece.row_end; row += block_rows) {
     gate.row_begin = up.row_begin = row;
     gate.row_end = up.row_end = smaller(row + block_rows, piece.row_end);
     up.following = up.row_end == piece.row_end ? piece.following : gate.part->bundle_of(gate.panel_begin);
-    run_any_piece(op, gate);
-    run_any_piece(op, up);
+    run_both(op, both);
     activate(*op.gated, {gate.out, up.out, gate.out_stride, row, gate.row_end, begin,
                          smaller(begin + columns, op.gated->width)});
   }
@@ -274,6 +297,7 @@ inline const std::byte* after_last(const Piece& piece, const Worker& worker) {
 void linear(const LinearOp& op, const StepView& step, Worker& worker) {
   const PieceWalk walk(op, num_rows(step, op.rows), worker.count);
   Piece piece{}, next{};
+  piece.prefetch = next.prefetch = worker.weight_prefetch;
   piece.kv_ahead = next.kv_ahead = &worker.kv_ahead;
   bool found = walk.claim_next(worker, piece);
   while (found) {

@@ -57,7 +57,7 @@ OCTAVO_INLINE void sum_four_bits(const IntegerColumns (&columns)[kCols], const Q
     vbytes weights[kCols];
 #pragma GCC unroll 16
     for (int c = 0; c < kCols; ++c) {
-      const vbytes both = load_bytes(columns[c].quants + j * 64);
+      const vbytes both = load_bytes(columns[c].quants + j * kQuantStride);
       weights[c] = which == 0 ? low_nibbles(both) : high_nibbles(both);
     }
 #pragma GCC unroll 8
@@ -84,7 +84,7 @@ OCTAVO_INLINE void sum_eight_bits(const IntegerColumns (&columns)[kCols], const 
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
     signed_weights weights[kCols];
-    for (int c = 0; c < kCols; ++c) weights[c] = prepare_signed(load_bytes(columns[c].quants + (which * 4 + j) * 64));
+    for (int c = 0; c < kCols; ++c) weights[c] = prepare_signed(load_bytes(columns[c].quants + (which * 4 + j) * kQuantStride));
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const vbytes quad = splat_quad(x[r * x_stride].q + which * 16 + 4 * j);
@@ -175,38 +175,50 @@ struct TilePanels {
   int32_t index;  // of the first panel
   const std::byte* bundle;
   const std::byte* following;  // the bundle that the worker reads afterwards
+  WeightPrefetch prefetch;
   KvAhead& kv_ahead;
   LinesAhead lines_ahead{};
 };
 
-// Weights come from memory about once per step, and the processor's own prefetching stops at each page and each
-// jump. What is fetched is what the tile reads a little later, in the next bundle once it is through with its own:
-// far enough ahead for memory to answer, near enough for the first-level cache to hold it.
+// Weights come from memory about once per step. What is fetched is what the tile reads a little later, in the next bundle once
+// it is through with its own: far enough ahead for memory to answer, near enough for the caches to hold it.
 class Prefetch {
  public:
   explicit Prefetch(const TilePanels& panels)
       : num_groups_(panels.part.depth / kGroupSize),
         groups_(num_groups_ < kGroupsAhead ? num_groups_ : kGroupsAhead),
         bundle_(panels.bundle),
-        following_(panels.following) {}
+        following_(panels.following),
+        only_jumps_(panels.prefetch == WeightPrefetch::kJumps),
+        jumps_(following_ != bundle_ + panels.part.bundle_bytes) {}
 
   // While the tile runs over a group. From front to back: in another order memory answers a tenth slower.
   template <class F>
   [[gnu::always_inline]] void run(int64_t group) const {
     const int64_t wanted = group + groups_;
-    const std::byte* from = wanted < num_groups_ ? bundle_ + wanted * F::kGroupStride
-                                                 : following_ + (wanted - num_groups_) * F::kGroupStride;
-#pragma GCC unroll 32
-    for (int line = 0; line < F::kGroupStride; line += 64) prefetch(from + line);
+    if (only_jumps_) {
+      if (jumps_ && wanted >= num_groups_) fetch<F>(wanted, [](const void* line) { prefetch_nearby(line); });
+    } else {
+      fetch<F>(wanted, [](const void* line) { prefetch(line); });
+    }
   }
 
  private:
+  template <class F, class Fetch>
+  [[gnu::always_inline]] void fetch(int64_t wanted, Fetch fetch_line) const {
+    const std::byte* from = wanted < num_groups_ ? bundle_ + wanted * F::kGroupStride
+                                                 : following_ + (wanted - num_groups_) * F::kGroupStride;
+#pragma GCC unroll 32
+    for (int line = 0; line < F::kGroupStride; line += 64) fetch_line(from + line);
+  }
+
   static constexpr int kGroupsAhead = 12;  // docs/benchmarks/kernel-log.md has others
 
   int64_t num_groups_;  // of a bundle
   int64_t groups_;      // ahead
   const std::byte* bundle_;
   const std::byte* following_;
+  bool only_jumps_, jumps_;
 };
 
 // The tile's sums over k. Column vector c is slice (first_slice + c) % kParts of panel (first_slice + c) / kParts.
@@ -221,7 +233,7 @@ OCTAVO_INLINE void integer_tile(TilePanels& panels, int first_slice, const Quant
   for (int c = 0; c < kCols; ++c) {
     const int slice = (first_slice + c) % kParts, panel = (first_slice + c) / kParts;
     const std::byte* scales = panels.bundle + kBundlePanels * F::kQuantBytes;
-    columns[c].quants = panels.bundle + panel * F::kQuantBytes + slice * kWidth * 4;
+    columns[c].quants = panels.bundle + panel * 64 + slice * kWidth * 4;
     columns[c].scales = scales + panel * F::kScaleBytes + slice * kWidth * F::kScaleSize;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) acc[r][c] = vsplat(0.0f);

@@ -98,7 +98,7 @@ void store_quants(const DecodedGroup& group, bool four_bits, std::byte* lane) {
       std::memcpy(&second_half, group.q + 16 + 4 * j, sizeof(second_half));
       quad |= second_half << 4;
     }
-    std::memcpy(lane + j * 64, &quad, sizeof(quad));
+    std::memcpy(lane + j * kQuantStride, &quad, sizeof(quad));
   }
 }
 
@@ -120,7 +120,7 @@ bool pack_integer_column(const RawWeight& weight, const Panels& panels, const st
                          int32_t place, std::byte* bundle) {
   const PanelFormat format = panel_format(panels.kind);
   const int64_t num_groups = panels.depth / kGroupSize;
-  std::byte* quants = bundle + place * format.quant_bytes + column * 4;
+  std::byte* quants = bundle + place * 64 + column * 4;
   std::byte* scales = bundle + kBundlePanels * format.quant_bytes + place * scale_bytes(format) + column * format.scale_size;
   bool finite = true;
   for (int64_t g = 0; g < num_groups; ++g) {
@@ -178,14 +178,13 @@ bool pack_panel(const RawWeight& weight, const Panels& panels, int32_t index, st
 Panels plan_panels(const RawWeight& weight) {
   const PanelKind kind = panel_kind(weight);
   const int64_t units = is_integer(kind) ? weight.columns / kGroupSize : weight.columns;
-  const size_t bytes = static_cast<size_t>(units * group_bytes(kind));
-  return {nullptr, static_cast<int64_t>(round_up(bytes, 64)), kind, static_cast<int32_t>(weight.rows),
-          static_cast<int32_t>(weight.columns)};
+  const int64_t bytes = static_cast<int64_t>(round_up(static_cast<size_t>(units * group_bytes(kind)), 64));
+  return {nullptr, bytes, bytes, kind, static_cast<int32_t>(weight.rows), static_cast<int32_t>(weight.columns)};
 }
 
 int64_t panel_bytes(const Panels& panels) {
   const int32_t in_bundle = panels_in_bundle(panels.kind);
-  return (panels.num_panels() + in_bundle - 1) / in_bundle * panels.stride;
+  return (panels.num_panels() + in_bundle - 1) / in_bundle * panels.bundle_bytes;
 }
 
 bool pack_panels(const RawWeight& weight, const Panels& panels, std::byte* destination, ThreadPool& pool) {

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "program.h"
 #include "program_spec.h"
+#include "weight_layout.h"
 
 namespace octavo {
 
@@ -88,26 +89,16 @@ class Compiler {
     return WeightError("tensor '" + name + "' holds a NaN or an infinity: the file is damaged");
   }
 
-  // A weight that several ops use is packed once.
   void pack_weights() {
-    std::vector<int32_t> order;
-    int64_t total = 0;
-    for (int32_t i = 0; i < spec_->num_ops; ++i) {
-      for (const int32_t index : spec_.parts_of(spec_->ops[i])) {
-        const Panels plan = plan_panels(spec_.raw(index));
-        if (!panels_.emplace(index, plan).second) continue;
-        order.push_back(index);
-        total += panel_bytes(plan);
-      }
-    }
-    out_.weights = HugeMemory(static_cast<size_t>(total));
+    const WeightLayout layout = lay_out_weights(spec_);
+    out_.weights = HugeMemory(static_cast<size_t>(layout.bytes));
     int64_t done = 0;
-    for (const int32_t index : order) {
-      Panels& panels = panels_.at(index);
-      panels.data = out_.weights.data() + done;
-      if (!pack_panels(spec_.raw(index), panels, out_.weights.data() + done, pool_)) throw not_finite(index);
-      done += panel_bytes(panels);
-      if (spec_->progress != nullptr) spec_->progress(done, total);
+    for (const PlacedWeight& weight : layout.weights) {
+      std::byte* const place = out_.weights.data() + weight.offset;
+      if (!pack_panels(spec_.raw(weight.index), weight.panels, place, pool_)) throw not_finite(weight.index);
+      panels_.emplace(weight.index, weight.panels).first->second.data = place;
+      done += panel_bytes(weight.panels);
+      if (spec_->progress != nullptr) spec_->progress(done, layout.bytes);
     }
   }
 
@@ -214,14 +205,6 @@ class Compiler {
     return parts;
   }
 
-  // A linear whose output only the next op reads, to gate one half with the other.
-  bool is_gated(const OctavoOp& op, const std::vector<Panels>& parts) const {
-    const OctavoOp* next = &op + 1;
-    if (next == spec_->ops + spec_->num_ops || static_cast<OpKind>(next->kind) != OpKind::kGatedActivation) return false;
-    return next->x == op.out && next->out != op.x && op.accumulate == 0 && spec_.readers_of(op).count == 1 &&
-           parts.size() == 2 && parts[0].num_columns == parts[1].num_columns;
-  }
-
   int32_t add_linear(const OctavoOp& op) {
     const int32_t depth = spec_.width(op.x);
     const std::vector<Panels>& parts = add_parts(op, depth);
@@ -233,7 +216,7 @@ class Compiler {
     if (spec_.has_parts(op, true)) linear.quantized = quantize(op.x);
     if (op.bias >= 0) linear.bias = vector(op.bias, columns);
     if (with_adapters_) return out_.ops.push_back(linear), add_low_rank(linear), 1;
-    const bool gated = is_gated(op, parts);
+    const bool gated = spec_.is_gated(op);
     if (gated) linear.gated = &out_.gated.emplace_back(gated_activation(*(&op + 1)));
     out_.ops.push_back(linear);
     return gated ? 2 : 1;

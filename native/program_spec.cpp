@@ -65,6 +65,22 @@ bool ProgramSpec::has_parts(const OctavoOp& op, bool integer) const {
   return std::any_of(parts.begin(), parts.end(), [&](int32_t i) { return is_integer(plan_panels(raw(i)).kind) == integer; });
 }
 
+bool ProgramSpec::is_gated(const OctavoOp& op) const {
+  const OctavoOp* next = &op + 1;
+  if (next == spec_.ops + spec_.num_ops || static_cast<OpKind>(next->kind) != OpKind::kGatedActivation) return false;
+  const std::vector<int32_t> parts = parts_of(op);
+  return next->x == op.out && next->out != op.x && op.accumulate == 0 && readers_of(op).count == 1 &&
+         parts.size() == 2 && raw(parts[0]).rows == raw(parts[1]).rows;
+}
+
+bool ProgramSpec::is_gate(const OctavoOp& op, size_t part) const {
+  switch (static_cast<OpKind>(op.kind)) {
+    case OpKind::kLinear: return part == 0 && is_gated(op);
+    case OpKind::kMixtureOfExperts: return part % 3 == 0 && part + 1 < static_cast<size_t>(op.num_parts);  // of gate, up, down
+    default: return false;
+  }
+}
+
 Readers ProgramSpec::readers_of(const OctavoOp& writer) const {
   Readers readers;
   for (const OctavoOp* op = &writer + 1; op != spec_.ops + spec_.num_ops; ++op) {

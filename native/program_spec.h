@@ -30,6 +30,10 @@ class ProgramSpec {
   std::vector<int32_t> parts_of(const OctavoOp& op) const;
   // Whether some part is kept as integers, or as floats.
   bool has_parts(const OctavoOp& op, bool integer) const;
+  // A linear whose output only the next op reads, to gate one half with the other.
+  bool is_gated(const OctavoOp& op) const;
+  // Whether that part of an op gates the next one.
+  bool is_gate(const OctavoOp& op, size_t part) const;
   // Up to the next op that writes the slot. Rows that no op reads are a result: somebody outside reads them.
   Readers readers_of(const OctavoOp& writer) const;
   // The op that reads them if it is the only one; ops that only drop rows do not count. Else null.

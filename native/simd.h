@@ -256,6 +256,7 @@ template <class T>
 OCTAVO_INLINE void forget(const T*& p) { asm volatile("" : "+r"(p)::"memory"); }
 
 OCTAVO_INLINE void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+OCTAVO_INLINE void prefetch_nearby(const void* p) { __builtin_prefetch(p, 0, 2); }  // into the second-level cache
 OCTAVO_INLINE void prefetch_to_write(const void* p) { __builtin_prefetch(p, 1, 3); }
 
 }  // namespace

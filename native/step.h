@@ -10,6 +10,12 @@
 
 namespace octavo {
 
+// How weights that few rows read come from memory.
+enum class WeightPrefetch : int32_t {
+  kEveryLine,  // a worker asks for each line, into its first-level cache
+  kJumps,      // the processor foresees them; a worker asks where it jumps, into its second-level cache
+};
+
 enum class KvDtype : int32_t { kFloat16 = 0, kFloat32 = 1, kInt8 = 2 };
 
 constexpr int64_t element_bytes(KvDtype dtype) {
@@ -118,6 +124,7 @@ struct alignas(64) Worker {
   bool holds_piece;  // of that phase
   const std::byte* next_weights;  // what the next linear layer has it read first; null if that does not matter
   KvAhead kv_ahead;  // what linear layers of many rows ask for while they compute
+  WeightPrefetch weight_prefetch;
 };
 
 // Hands out 0, 1, 2, … among the workers, `count` numbers at a time (2^31 in all); the first of them is returned. The

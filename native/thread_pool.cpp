@@ -10,6 +10,7 @@
 
 #include "blocked_signals.h"
 #include "error.h"
+#include "processor.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -127,7 +128,7 @@ ThreadPool::ThreadPool(int32_t num_threads) {
                 std::to_string(num_threads));
   }
   shares_ = std::vector<Share>(static_cast<size_t>(num_threads));
-  for (int32_t i = 0; i < num_threads; ++i) workers_.push_back({i, num_threads, nullptr, this, 0, false, nullptr, {}});
+  for (int32_t i = 0; i < num_threads; ++i) workers_.push_back({i, num_threads, nullptr, this, 0, false, nullptr, {}, weight_prefetch()});
   grow_scratch(kWorkerScratchBytes);
   const BlockedSignals blocked;
   threads_.reserve(workers_.size());

@@ -13,9 +13,8 @@ pytestmark = needs_compiler
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_driver(
-        tmp_path_factory, "claimed_pieces", "thread_pool.cpp", "memory.cpp", "disturbance.cpp", "kv_ahead.cpp"
-    )
+    sources = ("thread_pool.cpp", "memory.cpp", "disturbance.cpp", "kv_ahead.cpp", "processor.cpp")
+    return compile_driver(tmp_path_factory, "claimed_pieces", *sources)
 
 
 @pytest.mark.parametrize(
