@@ -184,32 +184,35 @@ struct TilePanels {
 // it is through with its own: far enough ahead for memory to answer, near enough for the caches to hold it.
 class Prefetch {
  public:
-  explicit Prefetch(const TilePanels& panels)
+  Prefetch(const TilePanels& panels, int num_rows)
       : num_groups_(panels.part.depth / kGroupSize),
         groups_(num_groups_ < kGroupsAhead ? num_groups_ : kGroupsAhead),
         bundle_(panels.bundle),
         following_(panels.following),
-        only_jumps_(panels.prefetch == WeightPrefetch::kJumps),
-        jumps_(following_ != bundle_ + panels.part.bundle_bytes) {}
+        is_nearby_(panels.prefetch == WeightPrefetch::kSecondLevel),
+        begin_(is_nearby_ && num_rows == 1 ? begin_of_jump(panels) : 0) {}
 
   // While the tile runs over a group. From front to back: in another order memory answers a tenth slower.
   template <class F>
   [[gnu::always_inline]] void run(int64_t group) const {
     const int64_t wanted = group + groups_;
-    if (only_jumps_) {
-      if (jumps_ && wanted >= num_groups_) fetch<F>(wanted, [](const void* line) { prefetch_nearby(line); });
+    if (wanted < begin_) return;
+    const std::byte* from = wanted < num_groups_ ? bundle_ + wanted * F::kGroupStride
+                                                 : following_ + (wanted - num_groups_) * F::kGroupStride;
+    // No function in between: a compiler that takes it for one without effects drops it.
+    if (is_nearby_) {
+#pragma GCC unroll 32
+      for (int line = 0; line < F::kGroupStride; line += 64) prefetch_nearby(from + line);
     } else {
-      fetch<F>(wanted, [](const void* line) { prefetch(line); });
+#pragma GCC unroll 32
+      for (int line = 0; line < F::kGroupStride; line += 64) prefetch(from + line);
     }
   }
 
  private:
-  template <class F, class Fetch>
-  [[gnu::always_inline]] void fetch(int64_t wanted, Fetch fetch_line) const {
-    const std::byte* from = wanted < num_groups_ ? bundle_ + wanted * F::kGroupStride
-                                                 : following_ + (wanted - num_groups_) * F::kGroupStride;
-#pragma GCC unroll 32
-    for (int line = 0; line < F::kGroupStride; line += 64) fetch_line(from + line);
+  // Of groups, on from this bundle's.
+  int64_t begin_of_jump(const TilePanels& panels) const {
+    return following_ == bundle_ + panels.part.bundle_bytes ? INT64_MAX : num_groups_;
   }
 
   static constexpr int kGroupsAhead = 12;  // docs/benchmarks/kernel-log.md has others
@@ -218,7 +221,8 @@ class Prefetch {
   int64_t groups_;      // ahead
   const std::byte* bundle_;
   const std::byte* following_;
-  bool only_jumps_, jumps_;
+  bool is_nearby_;
+  int64_t begin_;  // what comes before is not asked for
 };
 
 // The tile's sums over k. Column vector c is slice (first_slice + c) % kParts of panel (first_slice + c) / kParts.
@@ -227,7 +231,7 @@ OCTAVO_INLINE void integer_tile(TilePanels& panels, int first_slice, const Quant
                                 vf (&acc)[kRows][kCols]) {
   using F = Format<kKind>;
   const int64_t num_groups = panels.part.depth / kGroupSize;
-  const Prefetch ahead(panels);
+  const Prefetch ahead(panels, kRows);
   IntegerColumns columns[kCols];
 #pragma GCC unroll 16
   for (int c = 0; c < kCols; ++c) {

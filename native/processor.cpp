@@ -26,7 +26,7 @@ bool is_zen5_or_later() { return false; }
 }  // namespace
 
 WeightPrefetch weight_prefetch() {
-  return is_zen5_or_later() ? WeightPrefetch::kEveryLine : WeightPrefetch::kJumps;
+  return is_zen5_or_later() ? WeightPrefetch::kFirstLevel : WeightPrefetch::kSecondLevel;
 }
 
 }  // namespace octavo

@@ -10,11 +10,9 @@
 
 namespace octavo {
 
-// How weights that few rows read come from memory.
-enum class WeightPrefetch : int32_t {
-  kEveryLine,  // a worker asks for each line, into its first-level cache
-  kJumps,      // the processor foresees them; a worker asks where it jumps, into its second-level cache
-};
+// Into which cache of its own a worker asks for the weights that it reads next. A processor that fetches best into the second one
+// also foresees, and better, what a single row reads: then that asks where it jumps alone.
+enum class WeightPrefetch : int32_t { kFirstLevel, kSecondLevel };
 
 enum class KvDtype : int32_t { kFloat16 = 0, kFloat32 = 1, kInt8 = 2 };
 
