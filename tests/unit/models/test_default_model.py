@@ -3,6 +3,7 @@ import functools
 import hashlib
 import multiprocessing
 import os
+import random
 import zipfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -20,7 +21,8 @@ from octavo.models.default_model import (
 )
 from octavo.models.published_model import PublishedModel
 
-CONTENT = os.urandom(300_000)
+CONTENT = random.Random(1).randbytes(300_000)
+DAMAGED = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
 
 
 def publish(folder: Path, content: bytes = CONTENT) -> PublishedModel:
@@ -134,7 +136,7 @@ def test_what_a_killed_attempt_left_is_removed(model, tmp_path):
 
 
 def test_a_wrong_checksum_is_refused(model, tmp_path):
-    publish(tmp_path / "published", CONTENT[:-1] + b"?")
+    publish(tmp_path / "published", DAMAGED)
     assert f"not {model.sha256}" in fails(model, tmp_path)
 
 
