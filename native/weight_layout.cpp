@@ -1,6 +1,7 @@
 #include "weight_layout.h"
 
 #include <unordered_set>
+#include <utility>
 
 namespace octavo {
 
@@ -14,30 +15,24 @@ class Places {
     const std::vector<int32_t> parts = spec_.parts_of(op);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (!placed_.insert(parts[i]).second) continue;
-      if (spec_.is_gate(op, i) && lie_in_turns(parts[i], parts[i + 1])) {
-        placed_.insert(parts[i + 1]);
-        add_in_turns(parts[i], parts[i + 1]);
-      } else {
-        add(parts[i], plan_panels(spec_.raw(parts[i])), layout_.bytes);
-      }
+      Panels panels = plan_panels(spec_.raw(parts[i]));  // once: of some formats it looks at all scales
+      const int64_t offset = layout_.bytes;
+      const bool in_turns = spec_.is_gate(op, i) && is_planned_alike(panels, parts[i + 1]);
+      if (in_turns) panels.stride = 2 * panels.bundle_bytes;
+      add(parts[i], panels, offset);
+      if (!in_turns) continue;
+      placed_.insert(parts[i + 1]);
+      add(parts[i + 1], panels, offset + panels.bundle_bytes);
     }
   }
 
   WeightLayout take() { return std::move(layout_); }
 
  private:
-  bool lie_in_turns(int32_t gate, int32_t up) const {
-    if (placed_.contains(up)) return false;
-    const Panels a = plan_panels(spec_.raw(gate)), b = plan_panels(spec_.raw(up));
-    return is_integer(a.kind) && a.kind == b.kind && a.num_columns == b.num_columns && a.depth == b.depth;
-  }
-
-  void add_in_turns(int32_t gate, int32_t up) {
-    const int64_t begin = layout_.bytes;
-    Panels panels = plan_panels(spec_.raw(gate));
-    panels.stride = 2 * panels.bundle_bytes;
-    add(gate, panels, begin);
-    add(up, panels, begin + panels.bundle_bytes);
+  bool is_planned_alike(const Panels& gate, int32_t up) const {
+    if (!is_integer(gate.kind) || placed_.contains(up)) return false;
+    const Panels panels = plan_panels(spec_.raw(up));
+    return panels.kind == gate.kind && panels.num_columns == gate.num_columns && panels.depth == gate.depth;
   }
 
   void add(int32_t index, const Panels& panels, int64_t offset) {
