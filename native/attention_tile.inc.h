@@ -161,13 +161,6 @@ OCTAVO_INLINE void add_values(const TileJob<Element, kPrefetch>& job, const floa
   }
 }
 
-OCTAVO_INLINE mask16 visible_lanes(VisibleRange visible, int column) {
-  const f32x16 token = iota16(column * kLanes);
-  const f32x16 none = splat16(-1.0f);
-  const f32x16 begun = select(less(token, splat16(static_cast<float>(visible.begin))), none, token);
-  return greater(select(less(begun, splat16(static_cast<float>(visible.end))), begun, none), none);
-}
-
 template <int kRows>
 void cap_scores(float* scores, ColumnRange columns, float soft_cap) {
   const f32x16 cap = splat16(soft_cap);
@@ -183,8 +176,10 @@ void cap_scores(float* scores, ColumnRange columns, float soft_cap) {
 template <bool kWhole>
 OCTAVO_INLINE f32x16 visible_only(f32x16 values, VisibleRange visible, int column, float otherwise) {
   if constexpr (kWhole) return values;
-  if (visible.begin <= column * kLanes && visible.end >= (column + 1) * kLanes) return values;
-  return select(visible_lanes(visible, column), values, splat16(otherwise));
+  const int begin = visible.begin - column * kLanes, end = visible.end - column * kLanes;
+  if (end < kLanes) values = select(first_lanes(end), values, splat16(otherwise));
+  if (begin > 0) values = select(first_lanes(begin), splat16(otherwise), values);
+  return values;
 }
 
 // Lane by lane the largest of a row's visible scores.

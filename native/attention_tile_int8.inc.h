@@ -13,8 +13,10 @@ namespace {
 
 #if defined(OCTAVO_SIMD_AVX512)
 constexpr int kValueVectors = 4;
+constexpr int kColumnsAtOnce = 4;  // of exponentials
 #else
 constexpr int kValueVectors = 1;
+constexpr int kColumnsAtOnce = 1;
 #endif
 
 constexpr float kIntegersFrom = 8388608.0f;  // 2^23: a float from here on has its integer in its lowest bits
@@ -97,36 +99,62 @@ struct ExponentFactors {
   float scale, offset;
 };
 
-// Turns the scores of a row into weights. Returns the value of a weight of 1; `total` is the sum of the exponentials, lane by
-// lane. The row's largest product of exponential and value scale weighs 255: a token that every row looks at most may well
-// have the smallest values of all, and the others' weights would vanish beside it.
+// Of a row. Weights are relative to the peak, which weighs 255: a token that every row looks at most may well have the smallest
+// values of all, and the others' weights would vanish beside it if they were relative to the largest exponential.
+struct ExponentialSums {
+  f32x16 total;  // of the exponentials, lane by lane
+  i32x16 peak;   // the largest product with a value scale, lane by lane: as integers they order like floats, and a NaN is above infinity
+};
+
+// Turns the scores of a row's columns into the products of their exponentials and value scales.
+template <int kColumns, bool kWhole>
+OCTAVO_INLINE void exponentiate_columns(float* scores, VisibleRange visible, int column, ExponentFactors factors,
+                                        const float* const* value_scales, ExponentialSums& sums) {
+  f32x16 exponentials[kColumns];
+  float* const score = scores + column * kLanes;
+  _Pragma("GCC unroll 4") for (int j = 0; j < kColumns; ++j) {
+    exponentials[j] = fma(load16(score + j * kLanes), splat16(factors.scale), splat16(factors.offset));
+  }
+  exp2_of_falls(exponentials);
+  _Pragma("GCC unroll 4") for (int j = 0; j < kColumns; ++j) {
+    const f32x16 exponential = visible_only<kWhole>(exponentials[j], visible, column + j, 0.0f);
+    const f32x16 scale = visible_only<kWhole>(load16(value_scales[2 * (column + j)]), visible, column + j, 0.0f);
+    const f32x16 products = mul(exponential, scale);
+    store16(score + j * kLanes, products);
+    sums.total = add(sums.total, exponential);
+    sums.peak = max(sums.peak, bits_of(products));
+  }
+}
+
+// Those of all its columns; the products of invisible tokens are 0.
 template <bool kWhole>
-OCTAVO_INLINE float weigh(const float* scores, VisibleRange visible, ExponentFactors factors,
-                          const float* const* value_scales, uint8_t* weights, f32x16& total) {
-  const ColumnRange columns = kWhole ? ColumnRange{0, kTileColumns} : columns_of(visible);
-  f32x16 products[kTileColumns];
-  i32x16 peaks = splat16_int(0);  // as integers they order like floats, and a NaN is above infinity
-  total = splat16(0.0f);
-  if constexpr (!kWhole) {
-    for (f32x16& product : products) product = splat16(0.0f);
+OCTAVO_INLINE ExponentialSums exponentiate(float* scores, VisibleRange visible, ExponentFactors factors,
+                                           const float* const* value_scales) {
+  ExponentialSums sums = {splat16(0.0f), splat16_int(0)};
+  if constexpr (kWhole) {
+    for (int column = 0; column < kTileColumns; column += kColumnsAtOnce) {
+      exponentiate_columns<kColumnsAtOnce, true>(scores, visible, column, factors, value_scales, sums);
+    }
+    return sums;
   }
-  _Pragma("GCC unroll 4") for (int column = columns.begin; column < columns.end; ++column) {
-    const f32x16 exponents = fma(load16(scores + column * kLanes), splat16(factors.scale), splat16(factors.offset));
-    const f32x16 exponentials = visible_only<kWhole>(exp2_of_falls(exponents), visible, column, 0.0f);
-    total = add(total, exponentials);
-    const f32x16 scale = visible_only<kWhole>(load16(value_scales[2 * column]), visible, column, 0.0f);
-    products[column] = mul(exponentials, scale);
-    peaks = max(peaks, bits_of(products[column]));
+  const ColumnRange columns = columns_of(visible);
+  for (int column = 0; column < kTileColumns; ++column) {
+    if (column < columns.begin || column >= columns.end) {
+      store16(scores + column * kLanes, splat16(0.0f));
+    } else {
+      exponentiate_columns<1, false>(scores, visible, column, factors, value_scales, sums);
+    }
   }
-  const float largest = __builtin_bit_cast(float, reduce_max(peaks));
-  const float peak = kSmallestPeak > largest ? kSmallestPeak : largest;
-  const f32x16 inverse = splat16(kLargestWeight / peak);
+  return sums;
+}
+
+// Rounds a row's products to weights.
+OCTAVO_INLINE void weigh(const float* products, float inverse, uint8_t* weights) {
   i32x16 integers[kTileColumns];
   _Pragma("GCC unroll 4") for (int column = 0; column < kTileColumns; ++column) {
-    integers[column] = bits_of(fma(products[column], inverse, splat16(kIntegersFrom)));
+    integers[column] = bits_of(fma(load16(products + column * kLanes), splat16(inverse), splat16(kIntegersFrom)));
   }
   store64_low_words_as_bytes(weights, integers);
-  return peak / kLargestWeight;
 }
 
 OCTAVO_INLINE void scale_scores(float* scores, ColumnRange columns, float scale) {
@@ -163,7 +191,7 @@ OCTAVO_INLINE f32x16 query_scales(const RowState& rows, bool capped) {
 // Scores become weights; maxima and sums move on.
 template <int kRows, bool kWhole>
 OCTAVO_INLINE void weigh_tile(const TileView<int8_t>& tile, const RowState& rows, const VisibleRange* visible, bool capped,
-                              const float* scores, TileWeightsInt8<kRows>& to) {
+                              float* scores, TileWeightsInt8<kRows>& to) {
   f32x16 largest[kRows], totals[kRows];
   _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
     largest[r] = largest_in_lanes<kWhole>(scores + r * kTileTokens, visible[r]);
@@ -176,10 +204,18 @@ OCTAVO_INLINE void weigh_tile(const TileView<int8_t>& tile, const RowState& rows
   alignas(64) float exponent_scales[kLanes], exponent_offsets[kLanes];
   store16(exponent_scales, mul(scales, splat16(kLog2E)));
   store16(exponent_offsets, sub(splat16(0.0f), mul(maxima, splat16(kLog2E))));
+  i32x16 peaks[kRows];
   for (int r = 0; r < kRows; ++r) {
-    to.steps[r] = weigh<kWhole>(scores + r * kTileTokens, visible[r], {exponent_scales[r], exponent_offsets[r]},
-                                tile.value_scales, to.weights[r], totals[r]);
+    const ExponentFactors factors = {exponent_scales[r], exponent_offsets[r]};
+    const ExponentialSums row = exponentiate<kWhole>(scores + r * kTileTokens, visible[r], factors, tile.value_scales);
+    totals[r] = row.total;
+    peaks[r] = row.peak;
   }
+  const f32x16 peak = max(splat16(kSmallestPeak), from_bits(reduce_max_rows(peaks)));
+  alignas(64) float inverses[kLanes];
+  store16(inverses, div(splat16(kLargestWeight), peak));
+  store16(to.steps, div(peak, splat16(kLargestWeight)));
+  for (int r = 0; r < kRows; ++r) weigh(scores + r * kTileTokens, inverses[r], to.weights[r]);
   const f32x16 sums = fma(sums_before, corrections, tree_sum_rows(totals));
   store16(to.corrections, corrections);
   store_first(rows.maxima, maxima, kRows);

@@ -113,6 +113,13 @@ template <int kCount>
 OCTAVO_INLINE f32x16 reduce_max_rows(const f32x16 (&a)[kCount]) {
   return tree_reduce_rows(a, [](vf x, vf y) { return max(x, y); });
 }
+
+template <int kCount>
+OCTAVO_INLINE i32x16 reduce_max_rows(const i32x16 (&a)[kCount]) {
+  f32x16 bits[kCount];
+  for (int i = 0; i < kCount; ++i) bits[i] = from_bits(a[i]);
+  return bits_of(tree_reduce_rows(bits, [](vf x, vf y) { return from_bits(max(bits_of(x), bits_of(y))); }));
+}
 #else
 template <int kCount>
 OCTAVO_INLINE f32x16 tree_sum_rows(const f32x16 (&a)[kCount]) {
@@ -126,6 +133,13 @@ OCTAVO_INLINE f32x16 reduce_max_rows(const f32x16 (&a)[kCount]) {
   alignas(64) float lanes[kLanes] = {};
   for (int i = 0; i < kCount; ++i) lanes[i] = reduce_max(a[i]);
   return load16(lanes);
+}
+
+template <int kCount>
+OCTAVO_INLINE i32x16 reduce_max_rows(const i32x16 (&a)[kCount]) {
+  alignas(64) int32_t lanes[kLanes] = {};
+  for (int i = 0; i < kCount; ++i) lanes[i] = reduce_max(a[i]);
+  return load16_int(lanes);
 }
 #endif
 
