@@ -29,6 +29,10 @@ static_assert(kWidePieceMultiple % panels_of(kWideFloatCols) == 0);
 // Rows whose quantised activations should stay in the second-level cache while panels pass by.
 constexpr int64_t kRowBlockBytes = 512 * 1024;
 
+// With so many rows for each worker, every worker reads all weights for rows of its own, the same in all linear layers and norms:
+// weights that come once more from memory cost less than rows that move from core to core (ADR 0020).
+constexpr int32_t kLeastOwnRows = 64;
+
 OCTAVO_INLINE int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 OCTAVO_INLINE int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 OCTAVO_INLINE int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
@@ -244,48 +248,56 @@ inline void run_gated_piece(const LinearOp& op, const Piece& piece, std::byte* s
 
 // ---- sharing the work out -----------------------------------------------------------------------------
 
-// Pieces are numbered part by part, panels first, row blocks last: neighbours share their weights. The two parts of
-// a gated linear count as one.
+// Pieces are panels, part by part, of blocks of rows. The two parts of a gated linear count as one. Few rows: neighbours share
+// their panels, and so their weights. Many: they share their rows, and each worker's share of the pieces is rows of its own.
 class PieceWalk {
  public:
   PieceWalk(const LinearOp& op, int32_t rows, int32_t num_workers)
       : op_(op),
         rows_(rows),
-        num_blocks_(ceil_div(rows, most_rows(op))),
-        block_rows_(ceil_div(ceil_div(rows, larger(num_blocks_, 1)), kTileRows) * kTileRows),
+        by_rows_(rows / kLeastOwnRows >= num_workers),
+        block_rows_(rows_of_block(op, by_rows_ ? num_workers : 1)),
+        num_blocks_(ceil_div(rows, block_rows_)),
         piece_panels_(panels_per_piece(op, num_workers, rows)),
-        num_pieces_(num_panel_pieces(op, piece_panels_) * num_blocks_) {}
+        num_panel_pieces_(num_panel_pieces(op, piece_panels_)) {}
 
   // Claims a piece. False: none is left.
   bool claim_next(Worker& worker, Piece& piece) const {
-    const int64_t number = claim_nearby(worker, num_pieces_);
-    if (number >= num_pieces_) return false;
+    const int64_t num_pieces = num_panel_pieces_ * num_blocks_;
+    const int64_t number = claim_nearby(worker, num_pieces);
+    if (number >= num_pieces) return false;
     set(number, piece);
     return true;
   }
 
  private:
-  // Whole tiles, so that blocks that are rounded up to whole tiles are never more than the rows fill.
-  static int32_t most_rows(const LinearOp& op) {
-    const auto rows = static_cast<int32_t>(kRowBlockBytes / (2 * int64_t{op.depth}));
-    return larger(rows / kTileRows * kTileRows, 4 * kTileRows);
+  // Whole tiles, as many rows as stay near the core or fewer; blocks are as many as a multiple of `owners` if rows allow it.
+  int32_t rows_of_block(const LinearOp& op, int32_t owners) const {
+    const auto most = static_cast<int32_t>(kRowBlockBytes / (2 * int64_t{op.depth}));
+    const int32_t blocks = ceil_div(rows_, larger(most / kTileRows * kTileRows, 4 * kTileRows));
+    const int32_t rows = ceil_div(rows_, larger(ceil_div(blocks, owners) * owners, 1));
+    return larger(ceil_div(rows, kTileRows), 1) * kTileRows;
   }
 
   void set(int64_t number, Piece& piece) const {
-    const PanelPiece panels = find_panels(op_, piece_panels_, number / num_blocks_);
+    const int64_t panel_piece = by_rows_ ? number % num_panel_pieces_ : number / num_blocks_;
+    const auto block = static_cast<int32_t>(by_rows_ ? number / num_panel_pieces_ : number % num_blocks_);
+    const PanelPiece panels = find_panels(op_, piece_panels_, panel_piece);
     piece.part = op_.parts + panels.part;
     piece.first_column = panels.first_column;
     piece.panel_begin = panels.panel;
     piece.panel_end = smaller(panels.panel + piece_panels_, piece.part->num_panels());
-    piece.row_begin = static_cast<int32_t>(number % num_blocks_) * block_rows_;
+    piece.row_begin = block * block_rows_;
     piece.row_end = smaller(piece.row_begin + block_rows_, rows_);
     piece.out = op_.out + piece.row_begin * int64_t{op_.out_width} + piece.first_column + panels.panel * kPanelColumns;
     piece.out_stride = op_.out_width;
   }
 
   const LinearOp& op_;
-  const int32_t rows_, num_blocks_, block_rows_, piece_panels_;
-  const int64_t num_pieces_;
+  const int32_t rows_;
+  const bool by_rows_;
+  const int32_t block_rows_, num_blocks_, piece_panels_;
+  const int64_t num_panel_pieces_;
 };
 
 inline const std::byte* after_last(const Piece& piece, const Worker& worker) {

@@ -129,6 +129,25 @@ def test_row_blocks_of_several_parts():
     assert_same_bits(run_linear(x, parts, num_threads=3), products)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("num_tokens", "num_threads"), [(128, 2), (131, 2), (191, 3), (193, 3), (259, 4)])
+def test_many_rows_are_cut_by_rows(isa, num_tokens, num_threads):
+    """With 64 rows for each thread, each has rows of its own; just below, panels of its own."""
+    rng = np.random.default_rng(9)
+    parts = [random_weight(rng, (width, 64), Quantization("Q4_1")) for width in (70, 17)]
+    x = random_rows(rng, num_tokens, 64)
+    products = np.concatenate([linear_emulation.linear(x, part) for part in parts], axis=1)
+    assert_same_bits(run_linear(x, parts, isa=isa, num_threads=num_threads), products)
+
+
+def test_more_row_blocks_than_rows_fill():
+    """16 rows fill a block, 133 rows 9 blocks; a tenth, to have as many for both threads, has none."""
+    rng = np.random.default_rng(10)
+    parts = [random_weight(rng, (17, 16384), Quantization("Q4_1"))]
+    x = random_rows(rng, 133, 16384)
+    assert_same_bits(run_linear(x, parts, num_threads=2), linear_emulation.linear(x, parts[0]))
+
+
 @settings(deadline=None, max_examples=25)
 @given(
     quantization=st.sampled_from(FORMATS),
