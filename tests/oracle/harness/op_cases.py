@@ -174,7 +174,7 @@ def attention_case(
     num_blocks, step = _step_in_cache(rng, parts, block_size)
     blocks = _random_blocks(rng, kv_spec, num_blocks)
     return OpCase(
-        op="attention_int8" if kv_dtype == "int8" else "attention",
+        op="attention_int8" if kv_dtype == "int8" else "attention_capped" if soft_cap else "attention",
         program=program,
         step=step,
         inputs=[(queries, 3 * random_rows(rng, len(step.positions), width))],
