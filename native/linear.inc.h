@@ -255,7 +255,7 @@ class PieceWalk {
   PieceWalk(const LinearOp& op, int32_t rows, int32_t num_workers)
       : op_(op),
         rows_(rows),
-        by_rows_(rows / kLeastOwnRows >= num_workers),
+        by_rows_(num_workers > 1 && rows / kLeastOwnRows >= num_workers),
         block_rows_(rows_of_block(op, by_rows_ ? num_workers : 1)),
         num_blocks_(ceil_div(rows, block_rows_)),
         piece_panels_(panels_per_piece(op, num_workers, rows)),
