@@ -237,9 +237,9 @@ template <int kRows, int kVectors, bool kWhole, bool kPrefetch>
   for (int quad = quads.begin; quad < quads.end; ++quad) {
     const int offset = (quad % 2 * job.shape.head_dim + d) * 4;
     const int8_t* value_quads = job.tile.values[quad / 2] + offset;
-    vbytes values[kVectors][kParts];
+    prepared_values values[kVectors][kParts];
     _Pragma("GCC unroll 4") for (int j = 0; j < kVectors; ++j) {
-      OCTAVO_EACH_PART values[j][i] = load_bytes(value_quads + (j * kLanes + i * kWidth) * 4);
+      OCTAVO_EACH_PART values[j][i] = prepare_values(load_bytes(value_quads + (j * kLanes + i * kWidth) * 4));
       if constexpr (kPrefetch) prefetch(job.next.values[quad / 2] + offset + j * kLanes * 4);
     }
     _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {

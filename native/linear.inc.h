@@ -12,7 +12,7 @@ constexpr int kTileCols = 2;  // column vectors of an integer tile of several ro
 constexpr int kWideCols = 2, kWideFloatCols = 4;  // of a tile of one row
 #elif defined(OCTAVO_SIMD_AVX2)
 constexpr int kTileRows = 4;
-constexpr int kTileCols = 1;
+constexpr int kTileCols = 2;  // some sums go to memory meanwhile, which costs less than loading quads twice as often
 constexpr int kWideCols = 4, kWideFloatCols = 4;
 #elif defined(OCTAVO_SIMD_NEON)
 constexpr int kTileRows = 4;

@@ -182,18 +182,18 @@ struct TilePanels {
 
 // Weights come from memory about once per step. What is fetched is what the tile reads a little later, in the next bundle once
 // it is through with its own: far enough ahead for memory to answer, near enough for the caches to hold it.
+template <class F>
 class Prefetch {
  public:
   Prefetch(const TilePanels& panels, int num_rows)
       : num_groups_(panels.part.depth / kGroupSize),
-        groups_(num_groups_ < kGroupsAhead ? num_groups_ : kGroupsAhead),
+        groups_(groups_ahead(panels.prefetch)),
         bundle_(panels.bundle),
         following_(panels.following),
         is_nearby_(panels.prefetch == WeightPrefetch::kSecondLevel),
         begin_(is_nearby_ && num_rows == 1 ? begin_of_jump(panels) : 0) {}
 
   // While the tile runs over a group. From front to back: in another order memory answers a tenth slower.
-  template <class F>
   [[gnu::always_inline]] void run(int64_t group) const {
     const int64_t wanted = group + groups_;
     if (wanted < begin_) return;
@@ -215,7 +215,15 @@ class Prefetch {
     return following_ == bundle_ + panels.part.bundle_bytes ? INT64_MAX : num_groups_;
   }
 
-  static constexpr int kGroupsAhead = 12;  // docs/benchmarks/kernel-log.md has others
+  int64_t groups_ahead(WeightPrefetch prefetch) const {
+    const int64_t groups = prefetch == WeightPrefetch::kJustAhead ? kJustAhead : kFarAhead;
+    return num_groups_ < groups ? num_groups_ : groups;
+  }
+
+  // docs/benchmarks/kernel-log.md has others
+  static constexpr int kFarAhead = 12;
+  static constexpr int kJustAhead = 1280 / F::kGroupStride;
+  static_assert(kJustAhead > 0);
 
   int64_t num_groups_;  // of a bundle
   int64_t groups_;      // ahead
@@ -231,7 +239,7 @@ OCTAVO_INLINE void integer_tile(TilePanels& panels, int first_slice, const Quant
                                 vf (&acc)[kRows][kCols]) {
   using F = Format<kKind>;
   const int64_t num_groups = panels.part.depth / kGroupSize;
-  const Prefetch ahead(panels, kRows);
+  const Prefetch<F> ahead(panels, kRows);
   IntegerColumns columns[kCols];
 #pragma GCC unroll 16
   for (int c = 0; c < kCols; ++c) {
@@ -244,7 +252,7 @@ OCTAVO_INLINE void integer_tile(TilePanels& panels, int first_slice, const Quant
   }
   for (int64_t g = 0; g < num_groups; ++g) {
     if constexpr (kFetches) {
-      if (first_slice == 0) ahead.run<F>(g);
+      if (first_slice == 0) ahead.run(g);
     } else {
       panels.kv_ahead.fetch();
       if (first_slice == 0) panels.lines_ahead.fetch();

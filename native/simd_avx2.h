@@ -86,13 +86,15 @@ OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) {
   return add(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// Unsigned weights in two parts, 7 bits and the eighth. One pair: 2 · 128 · 127 = 32,512 ≤ 32,767.
-OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) {
-  const vbytes eighth = _mm256_set1_epi8(static_cast<char>(0x80));
-  const __m256i lower = _mm256_maddubs_epi16(_mm256_andnot_si256(eighth, weights), values);
-  const __m256i upper = _mm256_maddubs_epi16(_mm256_and_si256(eighth, weights), values);
-  const __m256i ones = _mm256_set1_epi16(1);
-  return add(sum, add(_mm256_madd_epi16(lower, ones), _mm256_madd_epi16(upper, ones)));
+// Unsigned weights: two products of 8 bits and 8 may not fit into 16, so both are widened first, every other one of each.
+struct prepared_values { __m256i even; __m256i odd; };
+OCTAVO_INLINE prepared_values prepare_values(vbytes values) {
+  return {_mm256_srai_epi16(_mm256_slli_epi16(values, 8), 8), _mm256_srai_epi16(values, 8)};
+}
+OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, prepared_values values) {
+  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(weights, _mm256_set1_epi16(255)), values.even);
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(weights, 8), values.odd);
+  return add(sum, add(even, odd));
 }
 
 OCTAVO_INLINE void store_as_bytes(int8_t* p, vi a) {

@@ -93,8 +93,10 @@ OCTAVO_INLINE signed_weights prepare_signed(vbytes w) {
 }
 OCTAVO_INLINE vi signed_start(int32_t minus_128_sum) { return _mm512_set1_epi32(minus_128_sum); }
 OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) { return dot_quads(sum, w.biased, q); }
-OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) {
-  return dot_quads(sum, weights, values);
+struct prepared_values { vbytes value; };
+OCTAVO_INLINE prepared_values prepare_values(vbytes values) { return {values}; }
+OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, prepared_values values) {
+  return dot_quads(sum, weights, values.value);
 }
 #else
 // 16-bit partial sums. Four quads of weights ≤ 31: 4 steps · 2 products · 31 · 127 = 31,496 ≤ 32,767.
@@ -113,11 +115,14 @@ OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) {
   const vbytes turned = _mm512_mask_sub_epi8(q, w.negative, _mm512_setzero_si512(), q);
   return add(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(w.magnitude, turned), _mm512_set1_epi16(1)));
 }
+
+struct prepared_values { vbytes value; };
+OCTAVO_INLINE prepared_values prepare_values(vbytes values) { return {values}; }
 // Unsigned weights in two parts, 7 bits and the eighth. One pair: 2 · 128 · 127 = 32,512 ≤ 32,767.
-OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, vbytes values) {
+OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, prepared_values values) {
   const vbytes eighth = _mm512_set1_epi8(static_cast<char>(0x80));
-  const __m512i lower = _mm512_maddubs_epi16(_mm512_andnot_si512(eighth, weights), values);
-  const __m512i upper = _mm512_maddubs_epi16(_mm512_and_si512(eighth, weights), values);
+  const __m512i lower = _mm512_maddubs_epi16(_mm512_andnot_si512(eighth, weights), values.value);
+  const __m512i upper = _mm512_maddubs_epi16(_mm512_and_si512(eighth, weights), values.value);
   const __m512i ones = _mm512_set1_epi16(1);
   return add(sum, add(_mm512_madd_epi16(lower, ones), _mm512_madd_epi16(upper, ones)));
 }

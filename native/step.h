@@ -10,9 +10,12 @@
 
 namespace octavo {
 
-// Into which cache of its own a worker asks for the weights that it reads next. A processor that fetches best into the second one
-// also foresees, and better, what a single row reads: then that asks where it jumps alone.
-enum class WeightPrefetch : int32_t { kFirstLevel, kSecondLevel };
+// Into which cache of its own a worker asks for the weights that it reads next, and how far ahead.
+enum class WeightPrefetch : int32_t {
+  kFirstLevel,   // several groups
+  kSecondLevel,  // several groups; what a single row reads such a processor foresees, and better: that asks where it jumps alone
+  kJustAhead,    // into the first level, a kilobyte: its processor foresees the rest
+};
 
 enum class KvDtype : int32_t { kFloat16 = 0, kFloat32 = 1, kInt8 = 2 };
 
