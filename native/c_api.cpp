@@ -139,7 +139,7 @@ int32_t octavo_logprobs(void* pool, const char* isa, const OctavoSampling* sampl
 int32_t octavo_probe(void* pool, const char* isa, int32_t kind, const void* bytes, int64_t num_bytes,
                      int64_t repetitions, int64_t* operations) {
   return guarded([&] {
-    octavo::check(kind >= 0 && kind <= 3, "there is no such probe");
+    octavo::check(kind >= 0 && kind <= 4, "there is no such probe");
     octavo::check(num_bytes % (1 << 20) == 0, "the probe reads whole MiB");
     const octavo::KernelTable& kernels = octavo::kernel_table(isa);
     alignas(64) int64_t turn[8] = {};

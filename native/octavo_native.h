@@ -177,6 +177,6 @@ OCTAVO_API int32_t octavo_logprobs(void* pool, const char* isa, const OctavoSamp
 
 // One run of a probe: 0 reads `num_bytes` (a multiple of 1 MiB) once, 1 and 2 do float and integer arithmetic,
 // `repetitions` times per thread; `operations` receives the multiplications and additions of one of them. With 3, two threads
-// answer each other that often; one alone does nothing.
+// answer each other that often; one alone does nothing. 4 is 0, but asks for lines ahead of itself.
 OCTAVO_API int32_t octavo_probe(void* pool, const char* isa, int32_t kind, const void* bytes, int64_t num_bytes,
                                 int64_t repetitions, int64_t* operations);

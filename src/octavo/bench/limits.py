@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -63,6 +64,7 @@ class LimitProbe:
             self._probe = NativeProbe(library=library, pool=self._pool, isa=choose_isa(isa))
             size = 8 * last_level_cache()
             self._buffer = np.ones(size - size % PROBE_BYTES, dtype=np.uint8)
+            self._ahead = self._reads_faster_ahead()
         except BaseException:
             self._pool.close()
             raise
@@ -92,7 +94,13 @@ class LimitProbe:
         )
 
     def _read(self) -> None:
-        self._probe.read(self._buffer)
+        self._probe.read(self._buffer, ahead=self._ahead)
+
+    def _reads_faster_ahead(self) -> bool:
+        """Whether asking for lines beats leaving it to the processor to foresee them."""
+        foreseen = best_seconds(partial(self._probe.read, self._buffer, ahead=False))
+        asked = best_seconds(partial(self._probe.read, self._buffer, ahead=True))
+        return asked < foreseen
 
 
 def _round_trip(probe: NativeProbe) -> float:

@@ -18,6 +18,7 @@ class _Kind(IntEnum):
     FLOAT = 1
     INTEGER = 2
     ROUND_TRIP = 3
+    READ_AHEAD = 4
 
 
 class NativeProbe:
@@ -27,13 +28,15 @@ class NativeProbe:
         self._library, self._pool = library, pool
         self._isa = isa.encode()
 
-    def read(self, buffer: npt.NDArray[np.uint8]) -> None:
+    def read(self, buffer: npt.NDArray[np.uint8], *, ahead: bool) -> None:
         """Read a buffer [a multiple of `PROBE_BYTES`] once, all threads together.
+
+        ``ahead`` asks for lines a page before they are read: some processors read faster then, some slower.
 
         Raises:
             EngineError: the size is no such multiple.
         """
-        self._call(_Kind.READ, buffer=buffer)
+        self._call(_Kind.READ_AHEAD if ahead else _Kind.READ, buffer=buffer)
 
     def float_operations(self, repetitions: int) -> int:
         """Fused multiply-adds in registers; returns the operations done, over all threads."""

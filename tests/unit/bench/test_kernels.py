@@ -99,10 +99,11 @@ def test_probes_count_what_every_thread_does(isa):
         probe = NativeProbe(library=load_library(), pool=pool, isa=isa)
         assert probe.float_operations(200) == 2 * probe.float_operations(100) > 0
         assert probe.integer_operations(10) % 20 == 0
-        probe.read(np.ones(3 * PROBE_BYTES, np.uint8))
+        for ahead in (False, True):
+            probe.read(np.ones(3 * PROBE_BYTES, np.uint8), ahead=ahead)
         assert probe.round_trips(100) == 100
         with pytest.raises(EngineError, match="whole MiB"):
-            probe.read(np.ones(100, np.uint8))
+            probe.read(np.ones(100, np.uint8), ahead=False)
     finally:
         pool.close()
 
