@@ -17,12 +17,13 @@ FAULT = Path(__file__).parents[2] / "fixtures" / "dying_server.py"
 
 
 @contextmanager
-def process(model, *, num_steps=10**9):
-    """The process and its address; its engine dies after so many steps."""
+def process(model, *, num_steps=10**9, num_requests=1):
+    """The process and its address; its engine dies after so many steps of so many requests."""
     command = [
         sys.executable,
         FAULT,
         str(num_steps),
+        str(num_requests),
         "serve",
         "--model",
         model,
@@ -62,7 +63,10 @@ def is_healthy(url):
 
 
 def test_a_process_whose_engine_dies_says_so_to_everybody_and_ends(tiny_llama):
-    with process(tiny_llama(), num_steps=20) as (server, url), ThreadPoolExecutor(3) as clients:
+    with (
+        process(tiny_llama(), num_steps=20, num_requests=3) as (server, url),
+        ThreadPoolExecutor(3) as clients,
+    ):
         assert is_healthy(url)
         answers = [each.result() for each in [clients.submit(end_of_stream, url) for _ in range(3)]]
         assert not is_healthy(url)
