@@ -72,6 +72,9 @@ OCTAVO_INLINE vbytes high_nibbles(vbytes a) {
   return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15));
 }
 
+using prepared_values = vbytes;
+OCTAVO_INLINE prepared_values prepare_values(vbytes values) { return values; }
+
 #ifdef __AVX512VNNI__
 // The compiler would move the sum of its own instruction's form from register to register in a loop.
 OCTAVO_INLINE vi dot_quads(vi sum, vbytes weights, vbytes q) {
@@ -93,10 +96,8 @@ OCTAVO_INLINE signed_weights prepare_signed(vbytes w) {
 }
 OCTAVO_INLINE vi signed_start(int32_t minus_128_sum) { return _mm512_set1_epi32(minus_128_sum); }
 OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) { return dot_quads(sum, w.biased, q); }
-struct prepared_values { vbytes value; };
-OCTAVO_INLINE prepared_values prepare_values(vbytes values) { return {values}; }
 OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, prepared_values values) {
-  return dot_quads(sum, weights, values.value);
+  return dot_quads(sum, weights, values);
 }
 #else
 // 16-bit partial sums. Four quads of weights ≤ 31: 4 steps · 2 products · 31 · 127 = 31,496 ≤ 32,767.
@@ -116,13 +117,11 @@ OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) {
   return add(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(w.magnitude, turned), _mm512_set1_epi16(1)));
 }
 
-struct prepared_values { vbytes value; };
-OCTAVO_INLINE prepared_values prepare_values(vbytes values) { return {values}; }
 // Unsigned weights in two parts, 7 bits and the eighth. One pair: 2 · 128 · 127 = 32,512 ≤ 32,767.
 OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, prepared_values values) {
   const vbytes eighth = _mm512_set1_epi8(static_cast<char>(0x80));
-  const __m512i lower = _mm512_maddubs_epi16(_mm512_andnot_si512(eighth, weights), values.value);
-  const __m512i upper = _mm512_maddubs_epi16(_mm512_and_si512(eighth, weights), values.value);
+  const __m512i lower = _mm512_maddubs_epi16(_mm512_andnot_si512(eighth, weights), values);
+  const __m512i upper = _mm512_maddubs_epi16(_mm512_and_si512(eighth, weights), values);
   const __m512i ones = _mm512_set1_epi16(1);
   return add(sum, add(_mm512_madd_epi16(lower, ones), _mm512_madd_epi16(upper, ones)));
 }

@@ -81,10 +81,10 @@ OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) {
   return sum;
 }
 
-struct prepared_values { vbytes value; };
-OCTAVO_INLINE prepared_values prepare_values(vbytes values) { return {values}; }
+using prepared_values = vbytes;
+OCTAVO_INLINE prepared_values prepare_values(vbytes values) { return values; }
 OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, prepared_values values) {
-  return quad_add({sum}, weights, values.value).total;
+  return quad_add({sum}, weights, values).total;
 }
 
 OCTAVO_INLINE void store_as_bytes(int8_t* p, vi a) { *p = static_cast<int8_t>(a); }

@@ -86,14 +86,15 @@ OCTAVO_INLINE signed_weights prepare_signed(vbytes w) { return {w}; }
 OCTAVO_INLINE vi signed_start(int32_t) { return vdupq_n_s32(0); }
 OCTAVO_INLINE vi signed_add(vi sum, signed_weights w, vbytes q) { return dot_quads(sum, w.value, q); }
 
+using prepared_values = vbytes;
+OCTAVO_INLINE prepared_values prepare_values(vbytes values) { return values; }
+
 // Unsigned weights in two parts, 7 bits and the eighth.
-struct prepared_values { vbytes value; };
-OCTAVO_INLINE prepared_values prepare_values(vbytes values) { return {values}; }
 OCTAVO_INLINE vi add_weighted(vi sum, vbytes weights, prepared_values values) {
   const vbytes lower = vandq_s8(weights, vdupq_n_s8(127));
   const vbytes eighth = vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(weights), 7));
-  const vi upper = vshlq_n_s32(dot_quads(vdupq_n_s32(0), eighth, values.value), 7);
-  return dot_quads(vaddq_s32(sum, upper), lower, values.value);
+  const vi upper = vshlq_n_s32(dot_quads(vdupq_n_s32(0), eighth, values), 7);
+  return dot_quads(vaddq_s32(sum, upper), lower, values);
 }
 
 OCTAVO_INLINE void store_as_bytes(int8_t* p, vi a) {
