@@ -46,22 +46,34 @@ def size_of(*values: object) -> tuple[int, int]:
     while pending:
         value = pending.pop()
         num_items += 1
-        if isinstance(value, str | bytes):
+        kind = type(value)
+        if kind is str:
             size += len(value)
-        elif isinstance(value, int):
-            size += value.bit_length() // 3 + 1
-        elif isinstance(value, float | None):
-            size += _LONGEST_FLOAT
-        elif isinstance(value, Mapping):
-            pending += [*value.keys(), *value.values()]
-        elif isinstance(value, Sequence | Set):
+        elif kind is list or kind is tuple:
             pending += value
-        else:  # the caller's own objects: how long they are as text is not known
-            size += 1
+        else:
+            size += _size_of_one(value, pending)
         if num_items + len(pending) > MAX_ITEMS:
             raise TemplateLimitError(f"a value would hold more than {MAX_ITEMS:,} items")
     check_size(size)
     return size, num_items
+
+
+def _size_of_one(value: object, pending: list[object]) -> int:
+    """Characters of what is not plainly a text or a list; what it holds is added to what is pending."""
+    if isinstance(value, int):
+        return value.bit_length() // 3 + 1
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, float | None):
+        return _LONGEST_FLOAT
+    if isinstance(value, Mapping):
+        pending += [*value.keys(), *value.values()]
+        return 0
+    if isinstance(value, Sequence | Set):
+        pending += value
+        return 0
+    return 1  # the caller's own objects: how long they are as text is not known
 
 
 def growth_of(operation: str, subject: object, arguments: Sequence[object]) -> int:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import socket
-import time
+import threading
 
 import pytest
 from async_harness import PATIENCE_S, endless, spell
@@ -87,10 +87,14 @@ def test_a_connection_in_use_is_not_timed(monkeypatch):
 
 
 def test_who_does_not_read_its_answers_loses_them(monkeypatch):
+    lost, connection_lost = threading.Event(), connection.Connection.connection_lost
     monkeypatch.setattr(connection, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(
+        connection.Connection, "connection_lost", lambda *args: (connection_lost(*args), lost.set())
+    )
     with serving(endless) as server:
         dialled = dial(server, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
-        time.sleep(0.5)
+        assert lost.wait(PATIENCE_S)
         received = b""
         with contextlib.suppress(ConnectionError):
             received = rest_of(dialled)
