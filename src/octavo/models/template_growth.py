@@ -46,10 +46,9 @@ def size_of(*values: object) -> tuple[int, int]:
     while pending:
         value = pending.pop()
         num_items += 1
-        kind = type(value)
-        if kind is str:
+        if isinstance(value, str):
             size += len(value)
-        elif kind is list or kind is tuple:
+        elif isinstance(value, list):
             pending += value
         else:
             size += _size_of_one(value, pending)
@@ -60,10 +59,10 @@ def size_of(*values: object) -> tuple[int, int]:
 
 
 def _size_of_one(value: object, pending: list[object]) -> int:
-    """Characters of what is not plainly a text or a list; what it holds is added to what is pending."""
+    """Characters of what is neither a text nor a list; what it holds is added to what is pending."""
     if isinstance(value, int):
         return value.bit_length() // 3 + 1
-    if isinstance(value, str | bytes):
+    if isinstance(value, bytes):
         return len(value)
     if isinstance(value, float | None):
         return _LONGEST_FLOAT
