@@ -1,4 +1,4 @@
-"""Every hostile file is refused in one line, in bounded CPU time and memory."""
+"""Every hostile file is refused in one line, within a second of CPU time and in bounded memory."""
 
 import json
 import os
